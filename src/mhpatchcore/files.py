@@ -1,0 +1,46 @@
+"""Outputs appear whole or not at all: written beside their place, then renamed."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from mhpatchcore.errors import UserError
+
+
+@contextmanager
+def atomic_path(target: str | Path) -> Iterator[Path]:
+    """Give a temporary path in the target's folder; on success it becomes `target`, on failure it goes.
+
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> with atomic_path(folder / "a.txt") as path:
+    ...     _ = path.write_text("whole")
+    >>> (folder / "a.txt").read_text(), len(list(folder.iterdir()))
+    ('whole', 1)
+    """
+    target = Path(target)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=target.suffix, dir=target.parent)
+    except OSError as error:
+        raise UserError(f"cannot write {target}: {error.strerror}; choose another place") from error
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        yield temporary
+        umask = os.umask(0)
+        os.umask(umask)
+        temporary.chmod(0o666 & ~umask)
+        temporary.replace(target)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_text(target: str | Path, text: str) -> None:
+    """Write a text file atomically."""
+    with atomic_path(target) as path:
+        path.write_text(text, encoding="utf-8")
