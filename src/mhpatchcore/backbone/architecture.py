@@ -1,0 +1,38 @@
+"""What a backbone family declares about each of its networks, as data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from mhpatchcore.backbone.graph import Graph, State
+
+IMAGENET_MEAN = (123.675, 116.28, 103.53)
+IMAGENET_STD = (58.395, 57.12, 57.375)
+
+
+@dataclass(frozen=True)
+class FeatureMap:
+    """One layer's output: `name` of the tensor in the graph, its channels, and its grid."""
+
+    name: str
+    channels: int
+    height: int
+    width: int
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """A network by name: how images enter it and which layers describe patches.
+
+    `build` writes the network into a graph and returns its layers by name; `head` adds the ImageNet
+    classifier (used to prove that the weights are in the right places).
+    """
+
+    name: str
+    build: Callable[[Graph, State, str], Mapping[str, FeatureMap]]
+    head: Callable[[Graph, State, Mapping[str, FeatureMap]], str]
+    layers: tuple[str, ...]
+    descriptor: str
+    mean: tuple[float, float, float] = IMAGENET_MEAN
+    std: tuple[float, float, float] = IMAGENET_STD

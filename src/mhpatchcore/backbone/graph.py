@@ -1,0 +1,143 @@
+"""A thin pen for writing ONNX graphs: each method appends one node and returns the name of its output."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
+
+State = Mapping[str, NDArray[Any]]
+
+GRAPH_VERSION = 1  # part of the cache key: raise it when any graph built here changes
+OPSET = 18
+IR_VERSION = 9
+
+
+class Graph:
+    """An ONNX graph under construction, from uint8-valued images (N, H, W, 3) to named outputs."""
+
+    def __init__(self, name: str, height: int, width: int) -> None:
+        self.name = name
+        self.height, self.width = height, width
+        self.nodes: list[Any] = []
+        self.initializers: list[Any] = []
+        self.inputs = [helper.make_tensor_value_info("image", TensorProto.FLOAT, ["N", height, width, 3])]
+
+    def node(self, op: str, inputs: Sequence[str], prefix: str = "", **attributes: Any) -> str:
+        output = f"{prefix}{op.lower()}_{len(self.nodes)}"
+        self.nodes.append(helper.make_node(op, list(inputs), [output], name=output, **attributes))
+        return output
+
+    def constant(self, array: NDArray[Any]) -> str:
+        name = f"constant_{len(self.initializers)}"
+        self.initializers.append(numpy_helper.from_array(np.ascontiguousarray(array), name))
+        return name
+
+    def normalised_image(self, mean: Sequence[float], std: Sequence[float]) -> str:
+        """(N, H, W, 3) in 0..255 → (N, 3, H, W), each channel (x − mean) / std."""
+        x = self.node("Transpose", ["image"], perm=[0, 3, 1, 2])
+        x = self.node("Sub", [x, self.constant(np.asarray(mean, np.float32).reshape(1, 3, 1, 1))])
+        return self.node("Mul", [x, self.constant(1 / np.asarray(std, np.float32).reshape(1, 3, 1, 1))])
+
+    def conv(
+        self,
+        x: str,
+        weight: NDArray[Any],
+        bias: NDArray[Any] | None = None,
+        stride: int = 1,
+        padding: int | str = 0,
+        groups: int = 1,
+    ) -> str:
+        """2-d convolution; `padding` is a width for all sides, or "same" for TensorFlow's asymmetric kind."""
+        inputs = [x, self.constant(weight.astype(np.float32))]
+        if bias is not None:
+            inputs.append(self.constant(bias.astype(np.float32)))
+        where: dict[str, Any] = (
+            {"auto_pad": "SAME_UPPER"} if padding == "same" else {"pads": [int(padding)] * 4}
+        )
+        return self.node(
+            "Conv",
+            inputs,
+            kernel_shape=list(weight.shape[2:]),
+            strides=[stride, stride],
+            group=groups,
+            **where,
+        )
+
+    def conv_bn(
+        self,
+        x: str,
+        state: State,
+        conv: str,
+        bn: str,
+        eps: float,
+        stride: int = 1,
+        padding: int | str = 0,
+        groups: int = 1,
+    ) -> str:
+        """Convolution with its batch normalisation folded in."""
+        weight, bias = fold_batch_norm(state, conv, bn, eps)
+        return self.conv(x, weight, bias, stride, padding, groups)
+
+    def relu(self, x: str) -> str:
+        return self.node("Relu", [x])
+
+    def relu6(self, x: str) -> str:
+        return self.node("Clip", [x, self.constant(np.float32(0)), self.constant(np.float32(6))])
+
+    def add(self, x: str, y: str) -> str:
+        return self.node("Add", [x, y])
+
+    def classifier(self, x: str, weight: NDArray[Any], bias: NDArray[Any]) -> str:
+        """Global average pooling and a linear layer: (N, C, h, w) → (N, classes)."""
+        pooled = self.node("Flatten", [self.node("GlobalAveragePool", [x])])
+        inputs = [pooled, self.constant(weight.astype(np.float32)), self.constant(bias.astype(np.float32))]
+        return self.node("Gemm", inputs, transB=1)
+
+    def resize_bilinear(self, x: str, height: int, width: int) -> str:
+        """(N, C, h, w) → (N, C, height, width), pixel centres aligned (align_corners=False)."""
+        sizes = self.constant(np.array([height, width], np.int64))
+        return self.node(
+            "Resize",
+            [x, "", "", sizes],
+            axes=[2, 3],
+            mode="linear",
+            coordinate_transformation_mode="half_pixel",
+        )
+
+    def model(self, output: str, output_shape: Sequence[int | str]) -> Any:
+        """The finished `onnx.ModelProto`, holding only what `output` needs, published as `output`."""
+        nodes = _needed_nodes(self.nodes, output)
+        used = {name for node in nodes for name in node.input}
+        constants = [tensor for tensor in self.initializers if tensor.name in used]
+        nodes.append(helper.make_node("Identity", [output], ["output"]))
+        result = helper.make_tensor_value_info("output", TensorProto.FLOAT, list(output_shape))
+        graph = helper.make_graph(nodes, self.name, self.inputs, [result], constants)
+        model = helper.make_model(
+            graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION
+        )
+        onnx.checker.check_model(model)
+        return model
+
+
+def fold_batch_norm(state: State, conv: str, bn: str, eps: float) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Weight and bias of conv∘bn as one convolution: w·γ/√(σ²+ε) and β − μ·γ/√(σ²+ε)."""
+    variance = state[f"{bn}.running_var"].astype(np.float64)
+    scale = state[f"{bn}.weight"] / np.sqrt(variance + eps)
+    weight = state[f"{conv}.weight"] * scale[:, None, None, None]
+    bias = state[f"{bn}.bias"] - state[f"{bn}.running_mean"] * scale
+    return weight.astype(np.float32), bias.astype(np.float32)
+
+
+def _needed_nodes(nodes: Sequence[Any], output: str) -> list[Any]:
+    """The nodes that `output` depends on, in their order: the network is cut after its last needed layer."""
+    needed, kept = {output}, []
+    for node in reversed(nodes):
+        if any(name in needed for name in node.output):
+            needed.update(node.input)
+            kept.append(node)
+    return kept[::-1]

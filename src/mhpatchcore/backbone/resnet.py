@@ -1,0 +1,74 @@
+"""The ResNet family (torchvision key names): resnet18, resnet50, wide_resnet50_2."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from mhpatchcore.backbone.architecture import Architecture, FeatureMap
+from mhpatchcore.backbone.graph import Graph, State
+
+EPS = 1e-5
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Blocks per stage, and whether a block is the three-convolution bottleneck."""
+
+    blocks: tuple[int, int, int, int]
+    bottleneck: bool
+
+
+SHAPES = {
+    "resnet18": Shape((2, 2, 2, 2), bottleneck=False),
+    "resnet50": Shape((3, 4, 6, 3), bottleneck=True),
+    "wide_resnet50_2": Shape((3, 4, 6, 3), bottleneck=True),
+}
+
+
+def build(shape: Shape, graph: Graph, state: State, x: str) -> Mapping[str, FeatureMap]:
+    """Write the network from the normalised image `x` to layer4; returns layer1 … layer4."""
+    x = graph.relu(graph.conv_bn(x, state, "conv1", "bn1", EPS, stride=2, padding=3))
+    x = graph.node("MaxPool", [x], kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
+    height, width = (_halved(_halved(side)) for side in (graph.height, graph.width))
+    maps = {}
+    for stage, blocks in enumerate(shape.blocks, start=1):
+        for block in range(blocks):
+            stride = 2 if stage > 1 and block == 0 else 1
+            x = _block(graph, state, f"layer{stage}.{block}", x, stride, shape.bottleneck)
+        if stage > 1:
+            height, width = _halved(height), _halved(width)
+        last = "conv3" if shape.bottleneck else "conv2"
+        channels = state[f"layer{stage}.0.{last}.weight"].shape[0]
+        maps[f"layer{stage}"] = FeatureMap(x, channels, height, width)
+    return maps
+
+
+def head(graph: Graph, state: State, maps: Mapping[str, FeatureMap]) -> str:
+    """ImageNet logits (N, 1000)."""
+    return graph.classifier(maps["layer4"].name, state["fc.weight"], state["fc.bias"])
+
+
+def _block(graph: Graph, state: State, name: str, x: str, stride: int, bottleneck: bool) -> str:
+    # torchvision puts the stride of a bottleneck on its 3×3 convolution ("v1.5")
+    convs = [(1, 1), (3, stride), (1, 1)] if bottleneck else [(3, stride), (3, 1)]
+    y = x
+    for i, (kernel, step) in enumerate(convs, start=1):
+        y = graph.conv_bn(y, state, f"{name}.conv{i}", f"{name}.bn{i}", EPS, stride=step, padding=kernel // 2)
+        if i < len(convs):
+            y = graph.relu(y)
+    if f"{name}.downsample.0.weight" in state:
+        x = graph.conv_bn(x, state, f"{name}.downsample.0", f"{name}.downsample.1", EPS, stride=stride)
+    return graph.relu(graph.add(y, x))
+
+
+def _halved(side: int) -> int:
+    return (side + 1) // 2
+
+
+def _architecture(name: str, shape: Shape) -> Architecture:
+    return Architecture(name, partial(build, shape), head, ("layer2", "layer3"), "patchcore")
+
+
+ARCHITECTURES = {name: _architecture(name, shape) for name, shape in SHAPES.items()}

@@ -1,0 +1,125 @@
+"""Exact farthest-first selection (greedy k-center), made fast by speculation.
+
+    z* ∈ argmax_z min_{c∈C} ‖z − c‖,   C ← C ∪ {z*}
+
+One new centre at a time means one pass over all rows per centre, bound by memory. Here the rows that are
+farthest now are taken as a block of likely next centres, their distances to all rows come from one matrix
+product, and they are consumed one by one for as long as the true arg-max lies within the block. The selection
+is the same; the products are fast ones.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mhpatchcore.parallel import ordered_map
+
+Floats = NDArray[np.float32]
+Indices = NDArray[np.intp]
+
+FIRST_BLOCK, LARGEST_BLOCK = 16, 256
+ROWS_PER_TASK = 16384
+# squared distances by ‖x‖² + ‖y‖² − 2xy are off by about this share of the largest norm
+ROUNDING = 4e-6
+
+
+def farthest_first(
+    z: Floats, k: int, start: int = 0, covered: Floats | None = None, workers: int = 1
+) -> Indices:
+    """Indices of at most k rows of z (n, dim): row `start`, then always the row farthest from those chosen.
+
+    Ties go to the lowest index. Stops early when every row is a duplicate of a chosen one. With `covered`
+    (m, dim) those rows count as chosen already and the first pick is the row farthest from them.
+
+    >>> farthest_first(np.array([[0.0], [1.0], [10.0], [4.0]], np.float32), 3).tolist()
+    [0, 2, 3]
+    """
+    n = len(z)
+    if n == 0 or k <= 0:
+        return np.empty(0, np.intp)
+    z = np.ascontiguousarray(z, np.float32)
+    norms = np.einsum("ij,ij->i", z, z)
+    if covered is None:
+        nearest = np.full(n, np.finfo(np.float32).max, np.float32)
+        nearest[start] = np.inf  # so that it is the first pick
+    else:
+        nearest = distances_to_nearest(z, covered, workers)
+    return _select(z, norms, nearest, min(k, n), workers)
+
+
+def _select(z: Floats, norms: Floats, nearest: Floats, k: int, workers: int) -> Indices:
+    """Farthest-first, given every row's squared distance to what is chosen already."""
+    chosen: list[int] = []
+    resolution = ROUNDING * float(norms.max(initial=0.0))
+    size = FIRST_BLOCK
+    while len(chosen) < k:
+        if float(nearest.max()) <= resolution:
+            return np.array(chosen + _select_exactly(z, nearest, chosen, k - len(chosen)), np.intp)
+        size = min(size, k - len(chosen), len(z))
+        block = np.argpartition(nearest, len(z) - size)[len(z) - size :]
+        # the arg-max itself must be in the block whatever argpartition does with ties
+        farthest = int(nearest.argmax())
+        if farthest not in block:
+            block[0] = farthest
+        to_block = _squared_distances(z[block], norms[block], z, norms, workers)
+        position = {int(row): i for i, row in enumerate(block)}
+        used = 0
+        while len(chosen) < k and farthest in position and float(nearest[farthest]) > resolution:
+            np.minimum(nearest, to_block[position[farthest]], out=nearest)
+            nearest[farthest] = 0.0
+            chosen.append(farthest)
+            used += 1
+            farthest = int(nearest.argmax())
+        # grow while most of the speculation pays, shrink when it does not
+        size = min(size * 2, LARGEST_BLOCK) if used * 2 > len(block) else max(size // 2, FIRST_BLOCK)
+    return np.array(chosen, np.intp)
+
+
+def _select_exactly(z: Floats, nearest: Floats, chosen: list[int], k: int) -> list[int]:
+    """The last picks, where distances are below the rounding of products: by differences, one at a time."""
+    rows = z.astype(np.float64)
+    exact = np.full(len(z), np.inf)
+    for row in chosen:
+        np.minimum(exact, ((rows - rows[row]) ** 2).sum(axis=1), out=exact)
+    picks: list[int] = []
+    while len(picks) < k:
+        farthest = int(exact.argmax())
+        if exact[farthest] <= 0:
+            break
+        picks.append(farthest)
+        np.minimum(exact, ((rows - rows[farthest]) ** 2).sum(axis=1), out=exact)
+    return picks
+
+
+def distances_to_nearest(z: Floats, targets: Floats, workers: int = 1) -> Floats:
+    """Squared distance of every row of z (n, dim) to the nearest row of targets (m, dim)."""
+    norms = np.einsum("ij,ij->i", targets, targets)
+
+    def nearest(start: int) -> Floats:
+        rows = z[start : start + ROWS_PER_TASK // 8]
+        products = rows @ targets.T
+        products *= -2
+        products += norms
+        least: Floats = products.min(axis=1)
+        least += np.einsum("ij,ij->i", rows, rows)
+        return np.maximum(least, 0, out=least)
+
+    return np.concatenate(list(ordered_map(nearest, range(0, len(z), ROWS_PER_TASK // 8), workers)))
+
+
+def _squared_distances(x: Floats, x_norms: Floats, z: Floats, z_norms: Floats, workers: int) -> Floats:
+    """‖x_i − z_j‖² (len(x), len(z)), in blocks of rows of z of fixed size."""
+    out = np.empty((len(x), len(z)), np.float32)
+
+    def fill(start: int) -> None:
+        piece = slice(start, start + ROWS_PER_TASK)
+        products = x @ z[piece].T
+        products *= -2
+        products += z_norms[piece]
+        products += x_norms[:, None]
+        np.maximum(products, 0, out=out[:, piece])
+
+    for _ in ordered_map(fill, range(0, len(z), ROWS_PER_TASK), workers):
+        pass
+    return out

@@ -1,0 +1,61 @@
+"""GeoReS, geometric residual selection: a k-center bank that spends part of its budget on poorly covered normals.
+
+pass 1   P = G_K(Z) provisional bank,  M₀ = G_{K₀}(Z) main bank,  K₀ = clip(round(αK), 1, K−1)
+pass 2   T_q = the q patches with the largest residual r_P(z) = min_{p∈P} ‖z − p‖
+         K_t = K − K₀ tail rows, farthest-first from T_q against M₀ and the tail chosen so far
+Π_K      remove duplicates, fill free places from the coverage pool, truncate to K
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mhpatchcore.bank.farthest_first import distances_to_nearest, farthest_first
+from mhpatchcore.bank.merge_reduce import finish, merged_levels, reduce
+from mhpatchcore.bank.patches import Patches, Stream
+
+
+def geores(stream: Stream, K: int, m_c: int, alpha: float = 0.9, q: int | None = None) -> Patches:
+    """At most K rows; `q` candidates for the tail (default: ten per tail row)."""
+    K0, Kt = split_budget(K, alpha)
+    nodes = merged_levels(stream.map(lambda chunk: reduce(chunk, m_c)), m_c)
+    provisional, main = finish(nodes, K, stream.workers), finish(nodes, K0, stream.workers)
+    candidates = _largest_residuals(stream, provisional, q or 10 * Kt)
+    tail = candidates.take(farthest_first(candidates.z, Kt, covered=main.z))
+    return completed(Patches.concat([main, tail]), Patches.concat(nodes), K)
+
+
+def split_budget(K: int, alpha: float) -> tuple[int, int]:
+    """K₀ and K_t = K − K₀, both positive.
+
+    >>> split_budget(1000, 0.95), split_budget(2, 0.99)
+    ((950, 50), (1, 1))
+    """
+    K0 = min(K - 1, max(1, round(alpha * K)))
+    return K0, K - K0
+
+
+def completed(chosen: Patches, pool: Patches, K: int) -> Patches:
+    """Π_K: `chosen` without duplicates, filled up from the pool farthest-first, at most K rows."""
+    _, first = np.unique(chosen.origin, axis=0, return_index=True)
+    bank = chosen.take(np.sort(first)[:K])
+    fill = farthest_first(pool.z, K - len(bank), covered=bank.z)
+    return Patches.concat([bank, pool.take(fill)])
+
+
+def _largest_residuals(stream: Stream, provisional: Patches, q: int) -> Patches:
+    """T_q, kept as a running top-q over the chunks; equal residuals in order of arrival."""
+
+    def local(chunk: Patches) -> tuple[np.ndarray, Patches]:
+        residuals = distances_to_nearest(chunk.z, provisional.z)
+        rows = np.sort(np.argsort(-residuals, kind="stable")[:q])
+        return residuals[rows], chunk.take(rows)
+
+    residuals, top = np.empty(0, np.float32), None
+    for new_residuals, patches in stream.map(local):
+        top = patches if top is None else Patches.concat([top, patches])
+        residuals = np.concatenate([residuals, new_residuals])
+        rows = np.sort(np.argsort(-residuals, kind="stable")[:q])
+        residuals, top = residuals[rows], top.take(rows)
+    assert top is not None
+    return top

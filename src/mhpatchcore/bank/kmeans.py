@@ -1,0 +1,67 @@
+"""Mini-batch k-means with Robbins–Monro counts (Sculley 2010): centroids instead of observed patches.
+
+Each patch of a chunk moves its centroid by 1/count towards itself. Assignments are made once per chunk, so
+the moves of a chunk add up to a running mean, which is what is computed. Raw descriptors are averaged
+with the same weights: whitening is affine, so a centroid's raw row whitens to its z.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mhpatchcore.bank.patches import Patches, Stream
+from mhpatchcore.bank.search import nearest_rows
+
+
+@dataclass(frozen=True, eq=False)
+class Centroids:
+    """z (K, k), raw (K, d) and how many patches each has taken in."""
+
+    z: NDArray[np.float64]
+    raw: NDArray[np.float64]
+    counts: NDArray[np.int64]
+
+
+def mini_batch_kmeans(stream: Stream, K: int, seed: int = 0) -> Patches:
+    """At most K centroids, started from a random sample of the first chunks that hold K patches."""
+    waiting: list[Patches] = []
+    centroids: Centroids | None = None
+    for chunk in stream.map(lambda chunk: chunk):
+        if centroids is not None:
+            centroids = moved(centroids, chunk)
+            continue
+        waiting.append(chunk)
+        if sum(map(len, waiting)) >= K:
+            centroids = moved(_sampled(Patches.concat(waiting), K, seed), Patches.concat(waiting))
+    if centroids is None:
+        centroids = _sampled(Patches.concat(waiting), K, seed)
+    dtype = waiting[0].raw.dtype
+    origin = np.full((len(centroids.z), 3), -1, np.int32)
+    return Patches(centroids.z.astype(np.float32), centroids.raw.astype(dtype), origin)
+
+
+def moved(centroids: Centroids, chunk: Patches) -> Centroids:
+    """Centroids after every patch of the chunk has moved its nearest one."""
+    nearest, _ = nearest_rows(chunk.z, centroids.z.astype(np.float32))
+    order = np.argsort(nearest, kind="stable")
+    groups, first = np.unique(nearest[order], return_index=True)
+    added = np.diff(np.append(first, len(order)))
+    counts = centroids.counts.copy()
+    counts[groups] += added
+    step = (added / counts[groups])[:, None]
+    z, raw = centroids.z.copy(), centroids.raw.copy()
+    for target, rows in ((z, chunk.z), (raw, chunk.raw)):
+        means = np.add.reduceat(rows[order].astype(np.float64), first, axis=0) / added[:, None]
+        target[groups] += step * (means - target[groups])
+    return Centroids(z, raw, counts)
+
+
+def _sampled(patches: Patches, K: int, seed: int) -> Centroids:
+    rows = np.sort(np.random.default_rng(seed).permutation(len(patches))[:K])
+    chosen = patches.take(rows)
+    return Centroids(
+        chosen.z.astype(np.float64), chosen.raw.astype(np.float64), np.zeros(len(rows), np.int64)
+    )

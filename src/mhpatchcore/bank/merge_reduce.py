@@ -1,0 +1,72 @@
+"""Merge-reduce k-center in bounded memory: chunks become farthest-first summaries, summaries are merged.
+
+`tree` is the paper's: a binary counter whose every node holds at most m_c rows. It is short of K rows
+whenever few nodes remain at the end. `always_full` keeps one pool instead and returns min(K, distinct) rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from mhpatchcore.bank.farthest_first import farthest_first
+from mhpatchcore.bank.patches import Patches, Stream
+
+
+def tree(stream: Stream, K: int, m_c: int) -> Patches:
+    """C_{ℓ+1} = Reduce(C_ℓ⁽¹⁾ ∪ C_ℓ⁽²⁾, m_c); what remains at the end is reduced to at most K rows."""
+    return finish(merged_levels(stream.map(lambda chunk: reduce(chunk, m_c)), m_c), K, stream.workers)
+
+
+def always_full(stream: Stream, K: int, m_c: int) -> Patches:
+    """One pool of chunk summaries, reduced to K rows whenever it exceeds 2·max(K, m_c).
+
+    A chunk's summary is larger than m_c where few chunks have to fill K. If the pool still ends short of K
+    (duplicates), further passes add the rows farthest from it, until none is left.
+    """
+    local = max(m_c, -(-2 * K // max(stream.n_chunks, 1)))
+    limit = 2 * max(K, m_c)
+    pool: list[Patches] = []
+    for summary in stream.map(lambda chunk: reduce(chunk, local)):
+        pool.append(summary)
+        if sum(map(len, pool)) > limit:
+            pool = [reduce(Patches.concat(pool), K, stream.workers)]
+    bank = reduce(Patches.concat(pool), K, stream.workers)
+    while len(bank) < K:
+        missing = K - len(bank)
+        found = list(stream.map(lambda chunk: _uncovered(chunk, bank, missing)))
+        extra = Patches.concat(found)
+        extra = extra.take(farthest_first(extra.z, missing, covered=bank.z, workers=stream.workers))
+        if len(extra) == 0:
+            break
+        bank = Patches.concat([bank, extra])
+    return bank
+
+
+def reduce(patches: Patches, size: int, workers: int = 1) -> Patches:
+    """Greedy farthest-first selection of at most `size` rows."""
+    return patches.take(farthest_first(patches.z, size, workers=workers))
+
+
+def merged_levels(summaries: Iterable[Patches], m_c: int) -> list[Patches]:
+    """The binary counter: two nodes of one level become one node of the next, of at most m_c rows."""
+    levels: list[Patches | None] = []
+    for node in summaries:
+        level = 0
+        while level < len(levels) and (sibling := levels[level]) is not None:
+            node = reduce(Patches.concat([sibling, node]), m_c)
+            levels[level] = None
+            level += 1
+        levels[level : level + 1] = [node]
+    return [node for node in levels if node is not None]
+
+
+def finish(nodes: list[Patches], K: int, workers: int = 1) -> Patches:
+    """The final reduction of the remaining nodes to at most K rows."""
+    return reduce(Patches.concat(nodes), K, workers)
+
+
+def _uncovered(chunk: Patches, bank: Patches, size: int) -> Patches:
+    rows = farthest_first(chunk.z, size, covered=bank.z)
+    return chunk.take(np.sort(rows))

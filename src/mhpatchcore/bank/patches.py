@@ -1,0 +1,70 @@
+"""Patches on their way into a bank, and the stream they come in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mhpatchcore.parallel import ordered_map
+
+Out = TypeVar("Out")
+
+
+@dataclass(frozen=True, eq=False)
+class Patches:
+    """n patches: whitened rows z (n, k), raw descriptors (n, d), and origin (n, 3) = image, row, column.
+
+    Selections are made on z; the raw descriptor and the origin travel along, so that a bank can be whitened
+    anew and can say where its rows come from. A row that is no single patch (a centroid) has origin −1.
+    """
+
+    z: NDArray[np.float32]
+    raw: NDArray[Any]
+    origin: NDArray[np.int32]
+
+    def __len__(self) -> int:
+        return len(self.z)
+
+    def take(self, rows: NDArray[Any]) -> Patches:
+        return Patches(self.z[rows], self.raw[rows], self.origin[rows])
+
+    @staticmethod
+    def concat(parts: Sequence[Patches]) -> Patches:
+        if len(parts) == 1:
+            return parts[0]
+        return Patches(
+            np.concatenate([part.z for part in parts]),
+            np.concatenate([part.raw for part in parts]),
+            np.concatenate([part.origin for part in parts]),
+        )
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A stream of patches that can be read again: chunk i of `n_chunks`, each a fixed number of images.
+
+    `map` applies a pure function to every chunk, on `workers` threads, and gives the results in order.
+    """
+
+    read: Callable[[int], Patches]
+    n_chunks: int
+    workers: int = 1
+
+    def map(self, function: Callable[[Patches], Out]) -> Iterator[Out]:
+        return ordered_map(lambda chunk: function(self.read(chunk)), range(self.n_chunks), self.workers)
+
+    @staticmethod
+    def of(chunks: Sequence[Patches], workers: int = 1) -> Stream:
+        """A stream over chunks held in memory."""
+        return Stream(chunks.__getitem__, len(chunks), workers)
+
+
+def grid_origin(images: Sequence[int], grid: tuple[int, int]) -> NDArray[np.int32]:
+    """Origins (len(images)·h·w, 3) of all patches of these images, in row-major order."""
+    height, width = grid
+    image, row, column = np.meshgrid(images, np.arange(height), np.arange(width), indexing="ij")
+    return np.stack([image.ravel(), row.ravel(), column.ravel()], axis=1).astype(np.int32)

@@ -1,0 +1,80 @@
+"""A threshold from normal images alone, at a stated rate of false alarms (split-conformal).
+
+With n calibration scores, a further normal image exceeds the ⌈(n+1)(1−α)⌉-th smallest of them with
+probability at most α, whatever the distribution. Fewer than 1/α − 1 images cannot support the rate α: the
+threshold is then their largest score, and `supported_rate` says what that promises.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mhpatchcore.errors import UserError
+
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True, eq=False)
+class Calibration:
+    """Scores and map maxima of normal images that the bank did not profit from, each sorted; and the rate.
+
+    `method` says how they were kept apart: "cross-image" (each image against the bank rows of the others) or
+    "held-out" (images that took no part in the fit).
+    """
+
+    scores: Floats
+    peaks: Floats
+    false_alarm: float
+    method: str
+
+    @property
+    def n(self) -> int:
+        return len(self.scores)
+
+    @property
+    def threshold(self) -> float:
+        """Image scores above it are anomalous."""
+        return conformal_quantile(self.scores, self.false_alarm)
+
+    @property
+    def pixel_threshold(self) -> float:
+        """Map values above it belong to the predicted segmentation."""
+        return conformal_quantile(self.peaks, self.false_alarm)
+
+    @property
+    def supported_rate(self) -> float:
+        """The false-alarm rate that is really promised: `false_alarm`, or the least that n images support."""
+        return max(self.false_alarm, 1 / (self.n + 1))
+
+    def p_value(self, score: float) -> float:
+        """(1 + #{calibration scores ≥ score}) / (n + 1): small for a score that normals hardly reach."""
+        at_least = self.n - int(np.searchsorted(self.scores, score, side="left"))
+        return (1 + at_least) / (self.n + 1)
+
+    def at_rate(self, false_alarm: float) -> Calibration:
+        """The same scores at another rate: no refit needed."""
+        return calibrate(self.scores, self.peaks, false_alarm, self.method)
+
+
+def calibrate(scores: Floats, peaks: Floats, false_alarm: float, method: str) -> Calibration:
+    if not 0 < false_alarm < 1:
+        raise UserError(f"a false-alarm rate lies between 0 and 1, not {false_alarm}; for example 0.01")
+    return Calibration(
+        np.sort(np.asarray(scores, np.float32)), np.sort(np.asarray(peaks, np.float32)), false_alarm, method
+    )
+
+
+def conformal_quantile(sorted_scores: Floats, false_alarm: float) -> float:
+    """The ⌈(n+1)(1−α)⌉-th smallest score, or the largest where n is too small for α.
+
+    >>> conformal_quantile(np.arange(1, 100, dtype=np.float32), 0.05)
+    95.0
+    """
+    n = len(sorted_scores)
+    # 1e-9 keeps (n+1)(1−α) that is a whole number from being rounded up by its last bit
+    rank = min(ceil((n + 1) * (1 - false_alarm) - 1e-9), n)
+    return float(sorted_scores[rank - 1])

@@ -1,0 +1,104 @@
+"""Everything that decides what a model will be, as one value. How fast it is made is decided elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
+
+from mhpatchcore.errors import UserError
+from mhpatchcore.images import Preprocessing
+from mhpatchcore.shrinkage import parse_shrinkage
+
+CHOICES = {
+    "reduction": ("pca", "ipca", "none"),
+    "metric": ("mahalanobis", "euclidean"),
+    "constructor": ("always-full", "tree", "offline-greedy", "kmeans", "geores", "random"),
+    "start": ("first", "centre", "random"),
+    "score": ("max", "reweighted", "map-max"),
+    "calibration": ("cross-image", "held-out"),
+    "stored_as": ("float16", "float32"),
+}
+
+
+@dataclass(frozen=True)
+class Config:
+    """A recipe for a detector. The same recipe on the same images gives the same model.
+
+    >>> Config(K=1000).with_changes(shrinkage="oas").K
+    1000
+    """
+
+    # what comes in
+    backbone: str = "efficientnet_lite0"
+    weights: str = "tv_in1k"
+    layers: tuple[str, ...] = ()
+    descriptor: str = ""
+    size: int = 224
+    resize: int | None = None
+    # geometry
+    reduction: str = "pca"
+    variance: float | None = 0.99
+    components: int | None = None
+    metric: str = "mahalanobis"
+    shrinkage: str | float = 0.07
+    floor: float = 1e-8
+    # bank
+    constructor: str = "always-full"
+    K: int | None = 5000
+    m_c: int = 1024
+    fraction: float | None = None
+    projection: int | None = None
+    start: str = "first"
+    alpha: float = 0.9
+    q: int | None = None
+    # score
+    score: str = "map-max"
+    neighbours: int = 9
+    sigma: float = 4.0
+    # threshold
+    false_alarm: float = 0.01
+    calibration: str = "cross-image"
+    calibration_images: int = 300
+    # the rest
+    chunk_images: int = 8
+    stored_as: str = "float16"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "layers", tuple(self.layers))
+        object.__setattr__(self, "shrinkage", parse_shrinkage(self.shrinkage))
+        for name, choices in CHOICES.items():
+            value = getattr(self, name)
+            if value not in choices:
+                raise UserError(f"unknown {name} '{value}'; choose one of: {', '.join(choices)}")
+        positive = ("size", "m_c", "chunk_images", "calibration_images", "neighbours")
+        for name in positive:
+            if getattr(self, name) < 1:
+                raise UserError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if self.K is None and self.fraction is None:
+            raise UserError("give the bank a budget: K rows, or a fraction of all patches")
+        if self.K is not None and self.K < 2:
+            raise UserError(f"K must be at least 2, not {self.K}")
+        for name in ("variance", "fraction", "alpha", "false_alarm"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value <= 1:
+                raise UserError(f"{name} lies between 0 and 1, not {value}")
+
+    @property
+    def preprocessing(self) -> Preprocessing:
+        return Preprocessing(self.size, self.size, self.resize)
+
+    def with_changes(self, **changes: Any) -> Config:
+        known = {field.name for field in fields(self)}
+        unknown = [name for name in changes if name not in known]
+        if unknown:
+            raise UserError(f"unknown setting '{unknown[0]}'; there are: {', '.join(sorted(known))}")
+        return replace(self, **changes)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @staticmethod
+    def from_json(values: Mapping[str, Any]) -> Config:
+        return Config().with_changes(**values)

@@ -1,0 +1,217 @@
+"""The detector: backbone + whitening + bank + calibration, fitted once, then immutable."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mhpatchcore import backbone as backbones
+from mhpatchcore.backbone.session import Backbone
+from mhpatchcore.bank.patches import Patches
+from mhpatchcore.calibration import Calibration
+from mhpatchcore.config import Config
+from mhpatchcore.errors import UserError
+from mhpatchcore.extraction import Execution
+from mhpatchcore.fitting import fit
+from mhpatchcore.images import Geometry, ImageLike, list_images, load_view
+from mhpatchcore.maps import Region, original_map, regions_of
+from mhpatchcore.moments import Moments
+from mhpatchcore.parallel import ordered_map
+from mhpatchcore.scoring import PatchScores, Scorer
+from mhpatchcore.whitening import Whitening
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """What the detector says about one image.
+
+    `map` and `mask` have the size of the original image and are made when first asked for.
+    """
+
+    path: str | None
+    score: float
+    threshold: float
+    p_value: float
+    pixel_threshold: float
+    patches: PatchScores
+    geometry: Geometry
+    config: Config
+
+    @property
+    def is_anomalous(self) -> bool:
+        return self.score > self.threshold
+
+    @cached_property
+    def map(self) -> NDArray[np.float32]:
+        """Smoothed anomaly map (H, W) over the original image, in squared distances."""
+        size = self.config.size
+        return original_map(self.patches.a, size, size, self.config.sigma, self.geometry)
+
+    @cached_property
+    def mask(self) -> NDArray[np.bool_]:
+        """Predicted segmentation (H, W): where the map exceeds the pixel threshold."""
+        return self.map > self.pixel_threshold
+
+    @cached_property
+    def regions(self) -> tuple[Region, ...]:
+        """Connected regions of the mask, highest peak first."""
+        return regions_of(self.mask, self.map)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "image": self.path,
+            "score": self.score,
+            "threshold": _number(self.threshold),
+            "is_anomalous": self.is_anomalous,
+            "p_value": self.p_value,
+            "regions": [asdict(region) for region in self.regions],
+        }
+
+    def __repr__(self) -> str:
+        verdict = "anomalous" if self.is_anomalous else "normal"
+        return (
+            f"Result({verdict}, score={self.score:.4g}, threshold={self.threshold:.4g}, p={self.p_value:.3g})"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Detector:
+    """A fitted detector. Make one with `Detector.fit` or `Detector.load`.
+
+    `images` names the training images; a bank row's origin (image, row, column) points into it.
+    """
+
+    config: Config
+    backbone: Backbone
+    moments: Moments
+    variances: NDArray[np.float64]
+    whitening: Whitening
+    bank_raw: NDArray[Any]
+    bank_origin: NDArray[np.int32]
+    calibration: Calibration
+    images: tuple[str, ...]
+
+    @staticmethod
+    def fit(
+        normals: str | Path | Sequence[ImageLike],
+        config: Config | None = None,
+        *,
+        weights: str | Path | None = None,
+        execution: Execution | None = None,
+        **settings: Any,
+    ) -> Detector:
+        """Learn from normal images: a folder, paths, or arrays. `settings` are fields of `Config`.
+
+        `weights` is a local weights file for the backbone; `execution` says how the work is done.
+        """
+        config = (config or Config()).with_changes(**settings)
+        execution = execution or Execution()
+        images = list_images(normals)
+        if not images:
+            raise UserError("there are no images to learn from")
+        network = backbones.load(
+            config.backbone,
+            weights=weights,
+            tag=config.weights,
+            height=config.size,
+            width=config.size,
+            layers=config.layers,
+            descriptor=config.descriptor,
+            threads=1,
+        )
+        config = config.with_changes(
+            layers=network.info.layers, descriptor=network.info.descriptor, size=network.info.height
+        )
+        fitted = fit(images, network, config, execution)
+        return Detector(
+            config=config,
+            backbone=replace(network, threads=0),
+            moments=fitted.moments,
+            variances=fitted.variances,
+            whitening=fitted.whitening,
+            bank_raw=fitted.bank.raw,
+            bank_origin=fitted.bank.origin,
+            calibration=fitted.calibration,
+            images=_names(images, normals),
+        )
+
+    @overload
+    def score(self, images: str | Path | NDArray[Any]) -> Result: ...
+    @overload
+    def score(self, images: Iterable[ImageLike]) -> list[Result]: ...
+    def score(self, images: ImageLike | Iterable[ImageLike]) -> Result | list[Result]:
+        """Score one image (a path or an array) or many of them."""
+        if isinstance(images, str | Path | np.ndarray):
+            return self._score_one(images, self.backbone)
+        return list(self.score_many(images))
+
+    def score_many(self, images: Iterable[ImageLike], workers: int | None = None) -> Iterator[Result]:
+        """Score images one after the other, several at a time; results in order, nothing piles up."""
+        workers = Execution().workers if workers is None else workers
+        network = replace(self.backbone, threads=1)
+        yield from ordered_map(lambda image: self._score_one(image, network), images, workers)
+
+    def _score_one(self, image: ImageLike, network: Backbone) -> Result:
+        view, geometry = load_view(image, self.config.preprocessing)
+        descriptors = network(view[None])
+        z = self.whitening(descriptors.reshape(-1, network.info.dim))
+        patches = self.scorer(z)
+        return Result(
+            path=str(image) if isinstance(image, str | Path) else None,
+            score=patches.score,
+            threshold=self.calibration.threshold,
+            p_value=self.calibration.p_value(patches.score),
+            pixel_threshold=self.calibration.pixel_threshold,
+            patches=patches,
+            geometry=geometry,
+            config=self.config,
+        )
+
+    @cached_property
+    def scorer(self) -> Scorer:
+        return Scorer(self.whitening(self.bank_raw), self.backbone.info.grid, self.config)
+
+    @property
+    def threshold(self) -> float:
+        return self.calibration.threshold
+
+    def save(self, path: str | Path) -> None:
+        """Write the model file: one safetensors file, whole or not at all."""
+        from mhpatchcore.modelfile import save
+
+        save(self, Path(path))
+
+    @staticmethod
+    def load(path: str | Path) -> Detector:
+        from mhpatchcore.modelfile import load
+
+        return load(Path(path))
+
+    def __repr__(self) -> str:
+        return (
+            f"Detector({self.backbone.info.name}, {len(self.images)} images, bank {len(self.bank_raw)} × "
+            f"{self.whitening.k}, threshold {self.threshold:.4g} at {self.calibration.supported_rate:.2g} false alarms)"
+        )
+
+
+def _names(images: Sequence[ImageLike], source: object) -> tuple[str, ...]:
+    """Training images by name: relative to their folder, as given, or numbered."""
+    folder = Path(source) if isinstance(source, str | Path) else None
+    return tuple(
+        f"array {i}"
+        if isinstance(image, np.ndarray)
+        else Path(image).relative_to(folder).as_posix()
+        if folder is not None and folder.is_dir()
+        else str(image)
+        for i, image in enumerate(images)
+    )
+
+
+def _number(value: float) -> float | None:
+    return value if np.isfinite(value) else None

@@ -1,0 +1,139 @@
+"""The first half of a fit: images become descriptors, chunk by chunk, spooled so that they can be read again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mhpatchcore.backbone.session import Backbone
+from mhpatchcore.config import Config
+from mhpatchcore.errors import ImageError, UserError
+from mhpatchcore.images import ImageLike, load_view
+from mhpatchcore.parallel import available_cores, ordered_map
+from mhpatchcore.spool import Spool
+
+Out = TypeVar("Out")
+
+
+def _silent(*_: object) -> None:
+    """Nobody listens."""
+
+
+@dataclass(frozen=True)
+class Execution:
+    """How work is carried out. Nothing here changes the model.
+
+    `spool` is "disk", or "none" to run the backbone again in every pass. `progress(phase, done, total)` hears
+    of every chunk, `warn(message)` of every image that is skipped because it cannot be read.
+    """
+
+    workers: int = field(default_factory=available_cores)
+    batch: int = 1
+    spool: str = "disk"
+    spool_folder: str | Path | None = None
+    skip_broken: bool = False
+    progress: Callable[[str, int, int], None] = _silent
+    warn: Callable[[str], None] = _silent
+
+
+@dataclass(frozen=True, eq=False)
+class Chunk:
+    """Descriptors (len(images)·h·w, d) of a few images, given by their index in the training set."""
+
+    images: tuple[int, ...]
+    rows: NDArray[Any]
+
+
+class Extraction:
+    """The training images `taken` (indices into `images`), cut into chunks and run through the backbone.
+
+    `first` runs the backbone over all chunks and spools them; after that `again` reads them as often as
+    needed. Close it to give the disk space back.
+    """
+
+    def __init__(
+        self,
+        images: Sequence[ImageLike],
+        taken: Sequence[int],
+        backbone: Backbone,
+        config: Config,
+        execution: Execution,
+    ) -> None:
+        self.images, self.taken = images, taken
+        self.backbone, self.config, self.execution = backbone, config, execution
+        self.members: list[tuple[int, ...]] = []
+        size = config.chunk_images
+        self._plan = [tuple(taken[i : i + size]) for i in range(0, len(taken), size)]
+        self.spool: Spool | None = None
+        if execution.spool == "disk":
+            rows = len(taken) * backbone.patches_per_image
+            self.spool = Spool(backbone.info.dim, config.stored_as, execution.spool_folder, rows)
+
+    def first(self, function: Callable[[Chunk], Out]) -> Iterator[tuple[Chunk, Out]]:
+        """Every chunk with `function` of it, in order; chunks are computed in parallel and spooled."""
+
+        def work(members: tuple[int, ...]) -> tuple[Chunk, Out]:
+            chunk = self._extract(members, self.execution.warn)
+            return chunk, function(chunk)
+
+        total = len(self._plan)
+        self.execution.progress("extract", 0, total)
+        for chunk, result in ordered_map(work, self._plan, self.execution.workers):
+            self.members.append(chunk.images)
+            if self.spool is not None:
+                self.spool.append(chunk.rows)
+            yield chunk, result
+            self.execution.progress("extract", len(self.members), total)
+
+    def again(self, phase: str, function: Callable[[Chunk], Out]) -> Iterator[Out]:
+        """`function` of every chunk in order, computed in parallel, from the spool or the backbone."""
+        chunks = range(len(self.members))
+        self.execution.progress(phase, 0, len(chunks))
+        work = ordered_map(lambda i: function(self.read(i)), chunks, self.execution.workers)
+        for done, result in enumerate(work, start=1):
+            yield result
+            self.execution.progress(phase, done, len(chunks))
+
+    def read(self, index: int) -> Chunk:
+        """One chunk of those that `first` has been through."""
+        if self.spool is None:
+            return self._extract(self.members[index], _silent)
+        return Chunk(self.members[index], self.spool.read(index))
+
+    def close(self) -> None:
+        if self.spool is not None:
+            self.spool.close()
+
+    def _extract(self, members: Sequence[int], warn: Callable[[str], None]) -> Chunk:
+        """Decode and run the backbone; an image that cannot be read is an error or, if asked, left out."""
+        views, kept = [], []
+        for image in members:
+            try:
+                views.append(load_view(self.images[image], self.config.preprocessing)[0])
+                kept.append(image)
+            except ImageError as error:
+                if not self.execution.skip_broken:
+                    raise
+                warn(f"skipped: {error}")
+        return Chunk(tuple(kept), stored_descriptors(views, self.backbone, self.config, self.execution.batch))
+
+
+def stored_descriptors(
+    views: Sequence[NDArray[Any]], backbone: Backbone, config: Config, batch: int = 1
+) -> NDArray[Any]:
+    """Descriptors (len(views)·h·w, d), rounded to the type in which they are spooled and kept in the bank."""
+    rows = np.empty((len(views), backbone.patches_per_image, backbone.info.dim), config.stored_as)
+    with np.errstate(over="ignore"):
+        for start in range(0, len(views), batch):
+            descriptors = backbone(np.stack(views[start : start + batch]))
+            rows[start : start + batch] = descriptors.reshape(-1, *rows.shape[1:])
+    if not np.isfinite(rows).all():
+        raise UserError(
+            f"descriptors exceed the range of {config.stored_as}: use --stored-as float32, or check the weights"
+        )
+    return rows.reshape(-1, backbone.info.dim)

@@ -1,0 +1,210 @@
+"""Fit: two passes over the normal images, in chunks of a fixed number of images.
+
+    pass 1   images → descriptors → spool, and their moments → whitening
+    pass 2   spool → whitened patches → bank
+    then     each calibration image against the bank rows of the other images → threshold
+
+Chunks are the unit of work and of rounding: each is computed on one thread and merged in order, so the model
+does not depend on batch size, threads or whether there is a spool.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mhpatchcore import shrinkage
+from mhpatchcore.backbone.session import Backbone
+from mhpatchcore.bank import build_bank
+from mhpatchcore.bank.patches import Patches, Stream, grid_origin
+from mhpatchcore.calibration import Calibration, calibrate
+from mhpatchcore.config import Config
+from mhpatchcore.errors import UserError
+from mhpatchcore.extraction import Chunk, Execution, Extraction
+from mhpatchcore.images import ImageLike
+from mhpatchcore.moments import Moments
+from mhpatchcore.parallel import one_blas_thread
+from mhpatchcore.scoring import Scorer
+from mhpatchcore.whitening import Reduction, Whitening, fit_whitening, reduce_by, reduce_by_ipca
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """What a fit finds out; `variances` (d,) are those of all principal directions.
+
+    `images` are the indices of those that were learnt from (without the broken and the held-out ones).
+    """
+
+    moments: Moments
+    variances: NDArray[np.float64]
+    whitening: Whitening
+    bank: Patches
+    calibration: Calibration
+    images: tuple[int, ...]
+
+
+def fit(images: Sequence[ImageLike], backbone: Backbone, config: Config, execution: Execution) -> Fitted:
+    """Learn from normal images everything that scoring needs."""
+    taken, held_out = _split(len(images), config)
+    with one_blas_thread(), closing(Extraction(images, taken, backbone, config, execution)) as extraction:
+        moments, reduction = _first_pass(extraction, backbone, config)
+        lam = _shrinkage(extraction, moments, reduction, config)
+        whitening = fit_whitening(moments, reduction, lam, config.floor, config.metric)
+        bank = build_bank(_whitened(extraction, whitening), config)
+        scorer = Scorer(bank.z, backbone.info.grid, config)
+        scores = (
+            _held_out_scores(images, held_out, whitening, scorer, backbone, config, execution)
+            if held_out
+            else _cross_image_scores(extraction, whitening, bank, scorer, config)
+        )
+    method = "held-out" if held_out else "cross-image"
+    calibration = calibrate(scores[:, 0], scores[:, 1], config.false_alarm, method)
+    return Fitted(
+        moments,
+        reduction.variances,
+        whitening,
+        bank,
+        calibration,
+        tuple(i for images in extraction.members for i in images),
+    )
+
+
+def _split(n: int, config: Config) -> tuple[list[int], list[int]]:
+    """Images that are learnt from, and those held out for the threshold (spread evenly)."""
+    if config.calibration == "cross-image" and config.constructor != "kmeans":  # centroids have no origin
+        return list(range(n)), []
+    apart = set(_spread(n, min(config.calibration_images, round(0.2 * n))))
+    return [i for i in range(n) if i not in apart], sorted(apart)
+
+
+def _first_pass(extraction: Extraction, backbone: Backbone, config: Config) -> tuple[Moments, Reduction]:
+    """Run the backbone over everything; moments of all patches, and the principal directions."""
+    d = backbone.info.dim
+    total = Moments.empty(d)
+    ipca = _Ipca(d) if config.reduction == "ipca" else None
+    for chunk, moments in extraction.first(lambda chunk: Moments.of(chunk.rows)):
+        total = total.merge(moments)
+        if ipca is not None:
+            ipca.add(chunk.rows)
+    if total.n == 0:
+        raise UserError("none of the images could be read: check the folder")
+    if config.reduction == "none":
+        return total, Reduction(np.eye(d), np.diag(total.covariance).copy())
+    if ipca is not None:
+        return total, reduce_by_ipca(ipca.finished(), config.variance, config.components)
+    return total, reduce_by(total, config.variance, config.components)
+
+
+class _Ipca:
+    """scikit-learn's IncrementalPCA, fed with pieces of at least as many rows as it has components."""
+
+    def __init__(self, dim: int) -> None:
+        from sklearn.decomposition import IncrementalPCA
+
+        self.dim = dim
+        self.pca = IncrementalPCA()
+        self.waiting: list[NDArray[Any]] = []
+
+    def add(self, rows: NDArray[Any]) -> None:
+        self.waiting.append(rows)
+        # what is left over must suffice for a last piece of its own, so one full piece stays behind
+        if sum(map(len, self.waiting)) >= 2 * self.dim:
+            self._feed()
+
+    def finished(self) -> Any:
+        if self.waiting:
+            self._feed()
+        return self.pca
+
+    def _feed(self) -> None:
+        self.pca.partial_fit(np.concatenate(self.waiting).astype(np.float64))
+        self.waiting = []
+
+
+def _shrinkage(extraction: Extraction, moments: Moments, reduction: Reduction, config: Config) -> float:
+    """λ by the configured policy, on the covariance in the reduced space."""
+    policy = config.shrinkage
+    if not isinstance(policy, str):
+        return float(policy)
+    if policy == "none" or config.metric == "euclidean":
+        return 0.0
+    W = reduction.W
+    eigenvalues = np.linalg.eigvalsh(W.T @ moments.covariance @ W)
+    if policy == "oas":
+        return shrinkage.oas(eigenvalues, moments.n)
+    if policy == "rblw":
+        return shrinkage.rblw(eigenvalues, moments.n)
+
+    def fourth_powers(chunk: Chunk) -> float:
+        squares = (((chunk.rows - moments.mean) @ W) ** 2).sum(axis=1)
+        return float(squares @ squares)
+
+    fourth = sum(extraction.again("shrinkage", fourth_powers))
+    return shrinkage.ledoit_wolf(eigenvalues, moments.n, fourth / moments.n)
+
+
+def _whitened(extraction: Extraction, whitening: Whitening) -> Stream:
+    """The stream of whitened patches that constructors read."""
+    grid = extraction.backbone.info.grid
+
+    def read(index: int) -> Patches:
+        chunk = extraction.read(index)
+        return Patches(whitening(chunk.rows), chunk.rows, grid_origin(chunk.images, grid))
+
+    return Stream(read, len(extraction.members), extraction.execution.workers)
+
+
+def _cross_image_scores(
+    extraction: Extraction, whitening: Whitening, bank: Patches, scorer: Scorer, config: Config
+) -> NDArray[np.float32]:
+    """Score and map peak (n, 2) of training images, each without the bank rows that come from itself."""
+    read = [image for images in extraction.members for image in images]
+    wanted = {read[i] for i in _spread(len(read), config.calibration_images)}
+    per_image = extraction.backbone.patches_per_image
+
+    def score(chunk: Chunk) -> list[tuple[float, float]]:
+        found = []
+        for i, image in enumerate(chunk.images):
+            others = bank.origin[:, 0] != image
+            if image in wanted and others.any():
+                z = whitening(chunk.rows[i * per_image : (i + 1) * per_image])
+                scored = scorer(z, among=others)
+                found.append((scored.score, scored.peak))
+        return found
+
+    pairs = [pair for found in extraction.again("calibrate", score) for pair in found]
+    return np.array(pairs, np.float32).reshape(-1, 2)
+
+
+def _held_out_scores(
+    images: Sequence[ImageLike],
+    held_out: Sequence[int],
+    whitening: Whitening,
+    scorer: Scorer,
+    backbone: Backbone,
+    config: Config,
+    execution: Execution,
+) -> NDArray[np.float32]:
+    """Score and map peak (n, 2) of images that took no part in the fit."""
+    pairs = []
+    apart = Extraction(images, held_out, backbone, config, replace(execution, spool="none"))
+    for chunk, _ in apart.first(len):
+        for z in np.split(whitening(chunk.rows), len(chunk.images)):
+            scored = scorer(z)
+            pairs.append((scored.score, scored.peak))
+    return np.array(pairs, np.float32).reshape(-1, 2)
+
+
+def _spread(n: int, size: int) -> list[int]:
+    """At most `size` of n indices, evenly spread.
+
+    >>> _spread(10, 3)
+    [1, 5, 8]
+    """
+    size = min(size, n)
+    return [int((i + 0.5) * n / size) for i in range(size)]

@@ -1,0 +1,137 @@
+"""What comes in: files or arrays become the network's view of them, and the view knows its way back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageOps
+
+from mhpatchcore.errors import ImageError, UserError
+
+ImageLike = str | Path | NDArray[Any]
+SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp", ".pgm", ".ppm")
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """Where the view lies in the original image: its size, and the viewed box in original pixels."""
+
+    height: int
+    width: int
+    top: float
+    left: float
+    bottom: float
+    right: float
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """How an image becomes a view of height × width pixels.
+
+    Without `resize` the whole image is stretched to the view, so nothing on the part goes unseen. With it the
+    shorter side is first resized to `resize` and the centre is cropped (the paper: 256, then 224 × 224).
+    """
+
+    height: int = 224
+    width: int = 224
+    resize: int | None = None
+
+    def geometry(self, height: int, width: int) -> Geometry:
+        """The box that the view shows of an image of height × width.
+
+        >>> Preprocessing(224, 224, resize=256).geometry(512, 1024)
+        Geometry(height=512, width=1024, top=32.0, left=288.0, bottom=480.0, right=736.0)
+        """
+        if self.resize is None:
+            return Geometry(height, width, 0, 0, height, width)
+        scale = min(height, width) / self.resize
+        tall, wide = min(self.height * scale, height), min(self.width * scale, width)
+        top, left = (height - tall) / 2, (width - wide) / 2
+        return Geometry(height, width, top, left, top + tall, left + wide)
+
+
+def load_view(source: ImageLike, preprocessing: Preprocessing) -> tuple[NDArray[Any], Geometry]:
+    """The view (H, W, 3), values in 0..255, and its place in the original image."""
+    image = _opened(source) if isinstance(source, str | Path) else _from_array(source)
+    where = preprocessing.geometry(image.height, image.width)
+    size = (preprocessing.width, preprocessing.height)
+    box = (where.left, where.top, where.right, where.bottom)
+    try:
+        view = np.asarray(image.resize(size, Image.Resampling.BILINEAR, box=box))
+    except (OSError, ValueError) as error:
+        raise ImageError(f"cannot read image {_name(source)}: {error}; replace or remove it") from error
+    if view.ndim == 2:
+        view = np.repeat(view[:, :, None], 3, axis=2)
+    return view, where
+
+
+def load_pixels(source: ImageLike) -> NDArray[np.uint8]:
+    """The original image as (H, W, 3) uint8, for drawing on."""
+    image = _opened(source) if isinstance(source, str | Path) else _from_array(source)
+    pixels = np.asarray(image)
+    if pixels.ndim == 2:
+        pixels = np.repeat(pixels[:, :, None], 3, axis=2)
+    return np.clip(pixels, 0, 255).astype(np.uint8)
+
+
+def list_images(source: str | Path | Sequence[ImageLike]) -> list[ImageLike]:
+    """A folder's images (recursively, sorted), one image file, or a sequence as it is."""
+    if not isinstance(source, str | Path):
+        return list(source)
+    folder = Path(source)
+    if folder.is_file():
+        return [folder]
+    if not folder.is_dir():
+        raise UserError(f"there is no file or folder {folder}")
+    found: list[ImageLike] = sorted(
+        path
+        for path in folder.rglob("*")
+        if path.suffix.lower() in SUFFIXES
+        and path.is_file()
+        and not any(part.startswith(".") for part in path.relative_to(folder).parts)
+    )
+    if not found:
+        raise UserError(f"no images in {folder} (looked for {', '.join(SUFFIXES)}, also in its subfolders)")
+    return found
+
+
+def _opened(path: str | Path) -> Image.Image:
+    """Decode a file to mode RGB, or to mode F in 0..255 where it has more than 8 bits."""
+    try:
+        with Image.open(path) as image:
+            image.load()
+            return _in_known_mode(ImageOps.exif_transpose(image))
+    except FileNotFoundError:
+        raise ImageError(f"there is no image {path}") from None
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        raise ImageError(f"cannot read image {path}: {error}; replace or remove it") from error
+
+
+def _in_known_mode(image: Image.Image) -> Image.Image:
+    if image.mode.startswith("I"):
+        return Image.fromarray(np.asarray(image).astype(np.float32) / 257)
+    return image if image.mode == "RGB" else image.convert("RGB")
+
+
+def _from_array(array: NDArray[Any]) -> Image.Image:
+    """(H, W), (H, W, 1), (H, W, 3) or (H, W, 4) of uint8, or (H, W) of uint16."""
+    array = np.asarray(array)
+    if array.ndim == 3 and array.shape[2] == 1:
+        array = array[:, :, 0]
+    if array.dtype == np.uint16 and array.ndim == 2:
+        return Image.fromarray(array.astype(np.float32) / 257)
+    if array.dtype != np.uint8 or not (array.ndim == 2 or (array.ndim == 3 and array.shape[2] in (3, 4))):
+        raise ImageError(
+            f"an image array must be uint8 (H, W), (H, W, 3) or (H, W, 4), or uint16 (H, W); "
+            f"this one is {array.dtype} {array.shape}"
+        )
+    return _in_known_mode(Image.fromarray(array))
+
+
+def _name(source: ImageLike) -> str:
+    return str(source) if isinstance(source, str | Path) else "given as an array"

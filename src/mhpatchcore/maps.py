@@ -1,0 +1,107 @@
+"""From patch scores on the grid to maps: upsampling, smoothing and the way back to the original image.
+
+All three are linear and separable, so a map is P_rows · a · P_columnsᵀ with two small matrices: bilinear
+interpolation from the grid to the view, Gaussian smoothing in the view, bilinear interpolation onto the
+original's pixels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mhpatchcore.images import Geometry
+
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Region:
+    """A connected area of a mask: its box (top, left, bottom, right), pixels, and where the map peaks in it."""
+
+    box: tuple[int, int, int, int]
+    area: int
+    peak: float
+    peak_at: tuple[int, int]
+
+
+def view_map(scores: Floats, height: int, width: int, sigma: float) -> Floats:
+    """Patch scores (h, w) → smoothed map (height, width) of the view."""
+    rows = _smooth_upsampling(height, scores.shape[0], sigma)
+    columns = _smooth_upsampling(width, scores.shape[1], sigma)
+    result: Floats = rows @ scores @ columns.T
+    return result
+
+
+def original_map(scores: Floats, height: int, width: int, sigma: float, where: Geometry) -> Floats:
+    """Patch scores (h, w) → smoothed map over the original image; zero where the view does not reach."""
+    rows = _way_back(where.height, where.top, where.bottom, height, scores.shape[0], sigma)
+    columns = _way_back(where.width, where.left, where.right, width, scores.shape[1], sigma)
+    result: Floats = rows @ scores @ columns.T
+    return result
+
+
+def regions_of(mask: NDArray[np.bool_], heat: Floats) -> tuple[Region, ...]:
+    """Connected regions (8 neighbours) of a mask (H, W), highest peak first."""
+    from scipy import ndimage
+
+    labels, count = ndimage.label(mask, structure=np.ones((3, 3)))
+    regions = []
+    for label, box in enumerate(ndimage.find_objects(labels, count), start=1):
+        inside = labels[box] == label
+        peak = np.unravel_index(np.where(inside, heat[box], -np.inf).argmax(), inside.shape)
+        top, left = box[0].start, box[1].start
+        regions.append(
+            Region(
+                box=(top, left, box[0].stop, box[1].stop),
+                area=int(inside.sum()),
+                peak=float(heat[box][peak]),
+                peak_at=(top + int(peak[0]), left + int(peak[1])),
+            )
+        )
+    return tuple(sorted(regions, key=lambda region: -region.peak))
+
+
+def interpolation(positions: NDArray[np.float64], n_in: int) -> NDArray[np.float64]:
+    """The matrix (len(positions), n_in) of linear interpolation at positions, held constant beyond the ends.
+
+    >>> interpolation(np.array([-1.0, 0.25, 1.0]), 2)
+    array([[1.  , 0.  ],
+           [0.75, 0.25],
+           [0.  , 1.  ]])
+    """
+    positions = np.clip(positions, 0, n_in - 1)
+    low = np.minimum(positions.astype(int), max(n_in - 2, 0))
+    matrix = np.zeros((len(positions), n_in))
+    rows = np.arange(len(positions))
+    matrix[rows, low] = 1 - (positions - low)
+    if n_in > 1:
+        matrix[rows, low + 1] = positions - low
+    return matrix
+
+
+def upsampling(n_out: int, n_in: int) -> NDArray[np.float64]:
+    """Bilinear resizing with aligned pixel edges (align_corners=False), as a matrix (n_out, n_in)."""
+    return interpolation((np.arange(n_out) + 0.5) * n_in / n_out - 0.5, n_in)
+
+
+@lru_cache(maxsize=64)
+def _smooth_upsampling(n_view: int, n_grid: int, sigma: float) -> Floats:
+    matrix = upsampling(n_view, n_grid)
+    if sigma > 0:
+        from scipy.ndimage import gaussian_filter1d
+
+        matrix = gaussian_filter1d(matrix, sigma, axis=0)
+    return matrix.astype(np.float32)
+
+
+@lru_cache(maxsize=64)
+def _way_back(n: int, start: float, stop: float, n_view: int, n_grid: int, sigma: float) -> Floats:
+    """From the grid to the n original pixels, of which the view covers start … stop."""
+    centres = np.arange(n) + 0.5
+    to_view = interpolation((centres - start) * n_view / (stop - start) - 0.5, n_view)
+    to_view[(centres < start) | (centres > stop)] = 0
+    return (to_view @ _smooth_upsampling(n_view, n_grid, sigma)).astype(np.float32)

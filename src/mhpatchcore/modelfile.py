@@ -1,0 +1,108 @@
+"""One file per model: a safetensors file (no pickle) whose metadata is one JSON document."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mhpatchcore import __version__
+from mhpatchcore.backbone.session import Backbone, BackboneInfo
+from mhpatchcore.calibration import Calibration
+from mhpatchcore.config import Config
+from mhpatchcore.detector import Detector
+from mhpatchcore.errors import ModelFileError
+from mhpatchcore.files import atomic_path
+from mhpatchcore.moments import Moments
+from mhpatchcore.whitening import Whitening
+
+FORMAT = 1
+KEY = "mhpatchcore"
+
+
+def save(detector: Detector, path: Path) -> None:
+    from safetensors.numpy import save_file
+
+    whitening, calibration = detector.whitening, detector.calibration
+    document = {
+        "format": FORMAT,
+        "version": __version__,
+        "config": detector.config.to_json(),
+        "backbone": detector.backbone.info.to_json(),
+        "graph_sha256": detector.backbone.graph_sha256,
+        "n_patches": detector.moments.n,
+        "whitening": {"lam": whitening.lam, "jitter": whitening.jitter, "retained": whitening.retained},
+        "calibration": {"false_alarm": calibration.false_alarm, "method": calibration.method},
+        "images": list(detector.images),
+    }
+    tensors = {
+        "moments.mean": detector.moments.mean,
+        "moments.M2": detector.moments.M2,
+        "variances": detector.variances,
+        "whitening.A": whitening.A,
+        "whitening.mean": whitening.mean,
+        "bank.raw": detector.bank_raw,
+        "bank.origin": detector.bank_origin,
+        "calibration.scores": calibration.scores,
+        "calibration.peaks": calibration.peaks,
+        "backbone.graph": np.frombuffer(detector.backbone.graph, np.uint8),
+    }
+    tensors = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
+    with atomic_path(path) as temporary:
+        save_file(tensors, temporary, metadata={KEY: json.dumps(document)})
+
+
+def load(path: Path) -> Detector:
+    document, tensors = _read(path)
+    try:
+        return Detector(
+            config=Config.from_json(document["config"]),
+            backbone=Backbone(
+                BackboneInfo.from_json(document["backbone"]), tensors["backbone.graph"].tobytes()
+            ),
+            moments=Moments(document["n_patches"], tensors["moments.mean"], tensors["moments.M2"]),
+            variances=tensors["variances"],
+            whitening=Whitening(tensors["whitening.A"], tensors["whitening.mean"], **document["whitening"]),
+            bank_raw=tensors["bank.raw"],
+            bank_origin=tensors["bank.origin"],
+            calibration=Calibration(
+                tensors["calibration.scores"], tensors["calibration.peaks"], **document["calibration"]
+            ),
+            images=tuple(document["images"]),
+        )
+    except (KeyError, TypeError) as error:
+        raise ModelFileError(
+            f"{path} is damaged: {error} is missing or wrong; fit the model again"
+        ) from error
+
+
+def read_document(path: Path) -> dict[str, Any]:
+    """The JSON part alone, without loading any tensor."""
+    from safetensors import SafetensorError, safe_open
+
+    if not path.is_file():
+        raise ModelFileError(f"there is no model file {path}")
+    try:
+        with safe_open(path, "numpy") as file:
+            metadata = file.metadata() or {}
+    except (SafetensorError, OSError, ValueError) as error:
+        raise ModelFileError(
+            f"{path} is truncated or no model file ({error}); copy it again or fit the model again"
+        ) from error
+    if KEY not in metadata:
+        raise ModelFileError(f"{path} is a safetensors file, but not a model of mhpatchcore")
+    document: dict[str, Any] = json.loads(metadata[KEY])
+    if document["format"] > FORMAT:
+        raise ModelFileError(
+            f"{path} was written by mhpatchcore {document['version']}, which is newer than this one "
+            f"({__version__}): upgrade with pip install -U mhpatchcore"
+        )
+    return document
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    from safetensors.numpy import load_file
+
+    return read_document(path), load_file(path)

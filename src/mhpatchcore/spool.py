@@ -1,0 +1,63 @@
+"""Descriptors on disk between the passes, so that the backbone runs once per image.
+
+A spool is a temporary file without a name: it goes when it is closed, also after a crash. It is read with
+positioned reads rather than a memory map, whose pages would count as this process's memory.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mhpatchcore.errors import UserError
+
+
+class Spool:
+    """An append-only list of arrays (n, d) of one type; any of them can be read back, from any thread."""
+
+    def __init__(
+        self, dim: int, dtype: str, folder: str | Path | None = None, expected_rows: int = 0
+    ) -> None:
+        self.dim, self.dtype = dim, np.dtype(dtype)
+        folder = Path(folder or tempfile.gettempdir())
+        needed = expected_rows * dim * self.dtype.itemsize
+        free = shutil.disk_usage(folder).free
+        if needed > free:
+            raise UserError(
+                f"the spool needs {needed / 1e9:.1f} GB in {folder}, which has {free / 1e9:.1f} GB free: "
+                "name another folder with --spool-dir, or use --spool none"
+            )
+        self._file = tempfile.TemporaryFile(prefix="mhpatchcore-spool-", dir=folder)
+        self._starts = [0]
+
+    def __len__(self) -> int:
+        return len(self._starts) - 1
+
+    @property
+    def bytes(self) -> int:
+        return self._starts[-1]
+
+    def append(self, rows: NDArray[Any]) -> None:
+        try:
+            self._file.write(np.ascontiguousarray(rows, self.dtype).data)
+            self._file.flush()
+        except OSError as error:
+            raise UserError(
+                f"the spool cannot be written: {error.strerror}; name another folder with --spool-dir, "
+                "or use --spool none"
+            ) from error
+        self._starts.append(self._starts[-1] + rows.size * self.dtype.itemsize)
+
+    def read(self, index: int) -> NDArray[Any]:
+        start, stop = self._starts[index], self._starts[index + 1]
+        data = os.pread(self._file.fileno(), stop - start, start)
+        return np.frombuffer(data, self.dtype).reshape(-1, self.dim)
+
+    def close(self) -> None:
+        self._file.close()

@@ -1,0 +1,152 @@
+"""Reduction and whitening folded into one affine map, so that Euclidean distance becomes Mahalanobis distance.
+
+ũ = Wᵀ(u − ū)                               reduction to k directions of retained variance ρ
+Σ_reg = floor(shrink(Σ̂))                    in the reduced space
+Σ_L = Σ_reg + δI = LLᵀ                      δ: the smallest jitter for which Cholesky succeeds
+z = L⁻¹ũ = A(u − ū),  A = L⁻¹Wᵀ             ‖z(u) − z(v)‖² = (ũ − ṽ)ᵀ Σ_L⁻¹ (ũ − ṽ)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mhpatchcore import shrinkage
+from mhpatchcore.errors import UserError
+from mhpatchcore.moments import Moments
+
+Doubles = NDArray[np.float64]
+Floats = NDArray[np.float32]
+
+JITTER_MIN, JITTER_FACTOR, JITTER_MAX = 1e-12, 10.0, 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class Reduction:
+    """Orthonormal directions W (d, k) and the variances ν (d,) of all directions, largest first."""
+
+    W: Doubles
+    variances: Doubles
+
+    @property
+    def retained(self) -> float:
+        """Share of the total variance within the k directions."""
+        total = self.variances.sum()
+        return float(self.variances[: self.W.shape[1]].sum() / total) if total > 0 else 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class Whitening:
+    """The affine map z = A(u − mean), with the numbers that made it: λ, the jitter δ, retained variance."""
+
+    A: Doubles
+    mean: Doubles
+    lam: float
+    jitter: float
+    retained: float
+
+    @cached_property
+    def _matrix(self) -> Floats:
+        return np.ascontiguousarray(self.A.T, np.float32)
+
+    @cached_property
+    def _offset(self) -> Floats:
+        return (self.A @ self.mean).astype(np.float32)
+
+    def __call__(self, u: NDArray[Any]) -> Floats:
+        """Descriptors (n, d) → whitened rows (n, k)."""
+        z: Floats = np.asarray(u, np.float32) @ self._matrix
+        z -= self._offset
+        return z
+
+    @property
+    def k(self) -> int:
+        return len(self.A)
+
+    def __repr__(self) -> str:
+        return f"Whitening(d={len(self.mean)}, k={self.k}, retained={self.retained:.4f}, lam={self.lam:.3g})"
+
+
+def principal_directions(covariance: Doubles) -> tuple[Doubles, Doubles]:
+    """Variances (d,) in falling order and their directions (d, d) as columns, each with a fixed sign."""
+    variances, directions = np.linalg.eigh(covariance)
+    variances, directions = np.maximum(variances[::-1], 0), directions[:, ::-1]
+    peaks = directions[np.abs(directions).argmax(axis=0), np.arange(len(variances))]
+    return variances, directions * np.where(peaks < 0, -1.0, 1.0)
+
+
+def retained_dimension(variances: Doubles, rho: float) -> int:
+    """k = min{q : Σ_{i≤q} νᵢ / Σ νᵢ ≥ ρ}; at ρ = 1 all directions that carry any variance.
+
+    >>> retained_dimension(np.array([6.0, 3.0, 1.0, 0.0]), 0.9)
+    2
+    >>> retained_dimension(np.array([6.0, 3.0, 1.0, 0.0]), 1.0)
+    3
+    """
+    total = variances.sum()
+    if total <= 0:
+        return 1
+    # the last sums may stay a rounding error below the total, so they are compared with what they reach
+    cumulative = np.cumsum(variances) / total
+    return int(np.searchsorted(cumulative, min(rho, cumulative[-1]) - 1e-15) + 1)
+
+
+def reduce_by(moments: Moments, variance: float | None = 0.99, components: int | None = None) -> Reduction:
+    """Principal directions from the exact covariance: a fixed number, by retained variance, or all (None)."""
+    variances, directions = principal_directions(moments.covariance)
+    return Reduction(directions[:, : _kept(variances, variance, components)], variances)
+
+
+def reduce_by_ipca(pca: Any, variance: float | None = 0.99, components: int | None = None) -> Reduction:
+    """The paper's literal path: directions of a fitted scikit-learn IncrementalPCA that kept all of them."""
+    variances = np.asarray(pca.explained_variance_, np.float64)
+    return Reduction(pca.components_[: _kept(variances, variance, components)].T, variances)
+
+
+def fit_whitening(
+    moments: Moments, reduction: Reduction, lam: float, floor: float = 1e-8, metric: str = "mahalanobis"
+) -> Whitening:
+    """Regularise the covariance in the reduced space, factor it, and fold everything into one map."""
+    W = reduction.W
+    if metric == "euclidean":
+        return Whitening(np.ascontiguousarray(W.T), moments.mean, 0.0, 0.0, reduction.retained)
+    covariance = regularised(W.T @ moments.covariance @ W, lam, floor)
+    L, jitter = jittered_cholesky(covariance)
+    return Whitening(np.linalg.solve(L, W.T), moments.mean, lam, jitter, reduction.retained)
+
+
+def regularised(covariance: Doubles, lam: float, floor: float) -> Doubles:
+    """Σ_reg: shrinkage by λ, then eigenvalues not below ε = floor · max(|σ̄|, 1e-12)."""
+    eigenvalues, vectors = np.linalg.eigh((covariance + covariance.T) / 2)
+    eigenvalues = shrinkage.shrink(eigenvalues, lam)
+    eigenvalues = np.maximum(eigenvalues, floor * max(abs(float(eigenvalues.mean())), 1e-12))
+    matrix: Doubles = (vectors * eigenvalues) @ vectors.T
+    return matrix
+
+
+def jittered_cholesky(covariance: Doubles) -> tuple[Doubles, float]:
+    """Lower L and the first δ of 0, 1e-12, 1e-11, … ≤ 1 for which Σ + δI = LLᵀ exists.
+
+    >>> jittered_cholesky(np.diag([4.0, 0.0]))[1]
+    1e-12
+    """
+    jitter = 0.0
+    while jitter <= JITTER_MAX:
+        try:
+            return np.linalg.cholesky(covariance + jitter * np.eye(len(covariance))), jitter
+        except np.linalg.LinAlgError:
+            jitter = jitter * JITTER_FACTOR if jitter else JITTER_MIN
+    raise UserError(
+        "the covariance of the normal patches cannot be factored even with jitter 1: "
+        "use more shrinkage (e.g. --shrinkage 0.5), less retained variance, or check the images"
+    )
+
+
+def _kept(variances: Doubles, variance: float | None, components: int | None) -> int:
+    if components is not None:
+        return min(components, len(variances))
+    return len(variances) if variance is None else retained_dimension(variances, variance)
