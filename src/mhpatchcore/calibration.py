@@ -11,11 +11,9 @@ from dataclasses import dataclass
 from math import ceil
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mhpatchcore.arrays import Floats
 from mhpatchcore.errors import UserError
-
-Floats = NDArray[np.float32]
 
 
 @dataclass(frozen=True, eq=False)

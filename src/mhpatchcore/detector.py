@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any, overload
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mhpatchcore import backbone as backbones
+from mhpatchcore.arrays import Array, Doubles, Floats, Indices, Mask
 from mhpatchcore.backbone.session import Backbone
-from mhpatchcore.bank.patches import Patches
 from mhpatchcore.calibration import Calibration
 from mhpatchcore.config import Config
 from mhpatchcore.errors import UserError
@@ -48,13 +47,13 @@ class Result:
         return self.score > self.threshold
 
     @cached_property
-    def map(self) -> NDArray[np.float32]:
+    def map(self) -> Floats:
         """Smoothed anomaly map (H, W) over the original image, in squared distances."""
         size = self.config.size
         return original_map(self.patches.a, size, size, self.config.sigma, self.geometry)
 
     @cached_property
-    def mask(self) -> NDArray[np.bool_]:
+    def mask(self) -> Mask:
         """Predicted segmentation (H, W): where the map exceeds the pixel threshold."""
         return self.map > self.pixel_threshold
 
@@ -90,10 +89,10 @@ class Detector:
     config: Config
     backbone: Backbone
     moments: Moments
-    variances: NDArray[np.float64]
+    variances: Doubles
     whitening: Whitening
-    bank_raw: NDArray[Any]
-    bank_origin: NDArray[np.int32]
+    bank_raw: Array
+    bank_origin: Indices
     calibration: Calibration
     images: tuple[str, ...]
 
@@ -142,10 +141,10 @@ class Detector:
         )
 
     @overload
-    def score(self, images: str | Path | NDArray[Any]) -> Result: ...
+    def score(self, images: str | Path | Array) -> Result: ...
     @overload
-    def score(self, images: Iterable[ImageLike]) -> list[Result]: ...
-    def score(self, images: ImageLike | Iterable[ImageLike]) -> Result | list[Result]:
+    def score(self, images: list[ImageLike] | tuple[ImageLike, ...]) -> list[Result]: ...
+    def score(self, images: ImageLike | Sequence[ImageLike]) -> Result | list[Result]:
         """Score one image (a path or an array) or many of them."""
         if isinstance(images, str | Path | np.ndarray):
             return self._score_one(images, self.backbone)

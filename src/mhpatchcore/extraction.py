@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mhpatchcore.arrays import Array
 from mhpatchcore.backbone.session import Backbone
 from mhpatchcore.config import Config
 from mhpatchcore.errors import ImageError, UserError
@@ -46,7 +46,7 @@ class Chunk:
     """Descriptors (len(images)·h·w, d) of a few images, given by their index in the training set."""
 
     images: tuple[int, ...]
-    rows: NDArray[Any]
+    rows: Array
 
 
 class Extraction:
@@ -123,9 +123,7 @@ class Extraction:
         return Chunk(tuple(kept), stored_descriptors(views, self.backbone, self.config, self.execution.batch))
 
 
-def stored_descriptors(
-    views: Sequence[NDArray[Any]], backbone: Backbone, config: Config, batch: int = 1
-) -> NDArray[Any]:
+def stored_descriptors(views: Sequence[Array], backbone: Backbone, config: Config, batch: int = 1) -> Array:
     """Descriptors (len(views)·h·w, d), rounded to the type in which they are spooled and kept in the bank."""
     rows = np.empty((len(views), backbone.patches_per_image, backbone.info.dim), config.stored_as)
     with np.errstate(over="ignore"):

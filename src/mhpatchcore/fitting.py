@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mhpatchcore import shrinkage
+from mhpatchcore.arrays import Array, Doubles, Floats
 from mhpatchcore.backbone.session import Backbone
 from mhpatchcore.bank import build_bank
 from mhpatchcore.bank.patches import Patches, Stream, grid_origin
@@ -41,7 +41,7 @@ class Fitted:
     """
 
     moments: Moments
-    variances: NDArray[np.float64]
+    variances: Doubles
     whitening: Whitening
     bank: Patches
     calibration: Calibration
@@ -108,9 +108,9 @@ class _Ipca:
 
         self.dim = dim
         self.pca = IncrementalPCA()
-        self.waiting: list[NDArray[Any]] = []
+        self.waiting: list[Array] = []
 
-    def add(self, rows: NDArray[Any]) -> None:
+    def add(self, rows: Array) -> None:
         self.waiting.append(rows)
         # what is left over must suffice for a last piece of its own, so one full piece stays behind
         if sum(map(len, self.waiting)) >= 2 * self.dim:
@@ -161,7 +161,7 @@ def _whitened(extraction: Extraction, whitening: Whitening) -> Stream:
 
 def _cross_image_scores(
     extraction: Extraction, whitening: Whitening, bank: Patches, scorer: Scorer, config: Config
-) -> NDArray[np.float32]:
+) -> Floats:
     """Score and map peak (n, 2) of training images, each without the bank rows that come from itself."""
     read = [image for images in extraction.members for image in images]
     wanted = {read[i] for i in _spread(len(read), config.calibration_images)}
@@ -189,11 +189,11 @@ def _held_out_scores(
     backbone: Backbone,
     config: Config,
     execution: Execution,
-) -> NDArray[np.float32]:
+) -> Floats:
     """Score and map peak (n, 2) of images that took no part in the fit."""
     pairs = []
     apart = Extraction(images, held_out, backbone, config, replace(execution, spool="none"))
-    for chunk, _ in apart.first(len):
+    for chunk, _ in apart.first(lambda chunk: None):
         for z in np.split(whitening(chunk.rows), len(chunk.images)):
             scored = scorer(z)
             pairs.append((scored.score, scored.peak))

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
+from mhpatchcore.arrays import Array
 from mhpatchcore.errors import ImageError, UserError
 
-ImageLike = str | Path | NDArray[Any]
+ImageLike = str | Path | Array
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp", ".pgm", ".ppm")
 
 
@@ -55,7 +54,7 @@ class Preprocessing:
         return Geometry(height, width, top, left, top + tall, left + wide)
 
 
-def load_view(source: ImageLike, preprocessing: Preprocessing) -> tuple[NDArray[Any], Geometry]:
+def load_view(source: ImageLike, preprocessing: Preprocessing) -> tuple[Array, Geometry]:
     """The view (H, W, 3), values in 0..255, and its place in the original image."""
     image = _opened(source) if isinstance(source, str | Path) else _from_array(source)
     where = preprocessing.geometry(image.height, image.width)
@@ -70,13 +69,14 @@ def load_view(source: ImageLike, preprocessing: Preprocessing) -> tuple[NDArray[
     return view, where
 
 
-def load_pixels(source: ImageLike) -> NDArray[np.uint8]:
+def load_pixels(source: ImageLike) -> Array:
     """The original image as (H, W, 3) uint8, for drawing on."""
     image = _opened(source) if isinstance(source, str | Path) else _from_array(source)
     pixels = np.asarray(image)
     if pixels.ndim == 2:
         pixels = np.repeat(pixels[:, :, None], 3, axis=2)
-    return np.clip(pixels, 0, 255).astype(np.uint8)
+    eight_bit: Array = np.clip(pixels, 0, 255).astype(np.uint8)
+    return eight_bit
 
 
 def list_images(source: str | Path | Sequence[ImageLike]) -> list[ImageLike]:
@@ -118,7 +118,7 @@ def _in_known_mode(image: Image.Image) -> Image.Image:
     return image if image.mode == "RGB" else image.convert("RGB")
 
 
-def _from_array(array: NDArray[Any]) -> Image.Image:
+def _from_array(array: Array) -> Image.Image:
     """(H, W), (H, W, 1), (H, W, 3) or (H, W, 4) of uint8, or (H, W) of uint16."""
     array = np.asarray(array)
     if array.ndim == 3 and array.shape[2] == 1:

@@ -11,11 +11,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mhpatchcore.arrays import Doubles, Floats, Mask
 from mhpatchcore.images import Geometry
-
-Floats = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -44,7 +42,7 @@ def original_map(scores: Floats, height: int, width: int, sigma: float, where: G
     return result
 
 
-def regions_of(mask: NDArray[np.bool_], heat: Floats) -> tuple[Region, ...]:
+def regions_of(mask: Mask, heat: Floats) -> tuple[Region, ...]:
     """Connected regions (8 neighbours) of a mask (H, W), highest peak first."""
     from scipy import ndimage
 
@@ -65,7 +63,7 @@ def regions_of(mask: NDArray[np.bool_], heat: Floats) -> tuple[Region, ...]:
     return tuple(sorted(regions, key=lambda region: -region.peak))
 
 
-def interpolation(positions: NDArray[np.float64], n_in: int) -> NDArray[np.float64]:
+def interpolation(positions: Doubles, n_in: int) -> Doubles:
     """The matrix (len(positions), n_in) of linear interpolation at positions, held constant beyond the ends.
 
     >>> interpolation(np.array([-1.0, 0.25, 1.0]), 2)
@@ -83,7 +81,7 @@ def interpolation(positions: NDArray[np.float64], n_in: int) -> NDArray[np.float
     return matrix
 
 
-def upsampling(n_out: int, n_in: int) -> NDArray[np.float64]:
+def upsampling(n_out: int, n_in: int) -> Doubles:
     """Bilinear resizing with aligned pixel edges (align_corners=False), as a matrix (n_out, n_in)."""
     return interpolation((np.arange(n_out) + 0.5) * n_in / n_out - 0.5, n_in)
 

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Doubles = NDArray[np.float64]
+from mhpatchcore.arrays import Array, Doubles
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +38,7 @@ class Moments:
         return Moments(0, np.zeros(d), np.zeros((d, d)))
 
     @staticmethod
-    def of(u: NDArray[Any]) -> Moments:
+    def of(u: Array) -> Moments:
         """Moments of the rows of u (n, d), two passes over this batch."""
         if len(u) == 0:
             return Moments.empty(u.shape[1])
@@ -60,7 +58,7 @@ class Moments:
             total = total.merge(part)
         return total
 
-    def update(self, u: NDArray[Any]) -> Moments:
+    def update(self, u: Array) -> Moments:
         return self.merge(Moments.of(u))
 
     def merge(self, other: Moments) -> Moments:

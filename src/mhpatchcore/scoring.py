@@ -12,14 +12,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mhpatchcore.arrays import Floats, Indices, Mask
 from mhpatchcore.bank.search import nearest_rows, neighbour_table
 from mhpatchcore.config import Config
 from mhpatchcore.maps import view_map
-
-Floats = NDArray[np.float32]
-Indices = NDArray[np.intp]
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +37,7 @@ class Scorer:
     grid: tuple[int, int]
     config: Config
 
-    def __call__(self, z: Floats, among: NDArray[np.bool_] | None = None) -> PatchScores:
+    def __call__(self, z: Floats, among: Mask | None = None) -> PatchScores:
         """Score whitened patches z (h·w, k), against all bank rows or those marked in `among` (K,)."""
         nearest, distances = nearest_rows(z, self.bank, among)
         a, config = distances.reshape(self.grid), self.config
@@ -54,12 +51,12 @@ class Scorer:
         return PatchScores(a, nearest.reshape(self.grid), score, peak)
 
     @cached_property
-    def neighbours(self) -> NDArray[np.int32]:
+    def neighbours(self) -> Indices:
         """N_b of every bank row (K, b)."""
         return neighbour_table(self.bank, self.config.neighbours)
 
 
-def reweighted(z: Floats, a: Floats, bank: Floats, neighbours: NDArray[np.int32]) -> float:
+def reweighted(z: Floats, a: Floats, bank: Floats, neighbours: Indices) -> float:
     """w(x)·a(u*) for patches z (n, k) with scores a (n,), and N_b(m*) as rows of the bank.
 
     τ = max δ(u*, m) keeps the exponentials finite; it cancels.

@@ -8,11 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mhpatchcore.arrays import Doubles
 from mhpatchcore.errors import UserError
-
-Doubles = NDArray[np.float64]
 
 
 def shrink(eigenvalues: Doubles, lam: float) -> Doubles:

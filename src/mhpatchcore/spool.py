@@ -10,11 +10,10 @@ import os
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mhpatchcore.arrays import Array
 from mhpatchcore.errors import UserError
 
 
@@ -33,7 +32,7 @@ class Spool:
                 f"the spool needs {needed / 1e9:.1f} GB in {folder}, which has {free / 1e9:.1f} GB free: "
                 "name another folder with --spool-dir, or use --spool none"
             )
-        self._file = tempfile.TemporaryFile(prefix="mhpatchcore-spool-", dir=folder)
+        self._file = tempfile.TemporaryFile(prefix="mhpatchcore-spool-", dir=folder)  # noqa: SIM115 (closed by close)
         self._starts = [0]
 
     def __len__(self) -> int:
@@ -43,7 +42,7 @@ class Spool:
     def bytes(self) -> int:
         return self._starts[-1]
 
-    def append(self, rows: NDArray[Any]) -> None:
+    def append(self, rows: Array) -> None:
         try:
             self._file.write(np.ascontiguousarray(rows, self.dtype).data)
             self._file.flush()
@@ -54,7 +53,7 @@ class Spool:
             ) from error
         self._starts.append(self._starts[-1] + rows.size * self.dtype.itemsize)
 
-    def read(self, index: int) -> NDArray[Any]:
+    def read(self, index: int) -> Array:
         start, stop = self._starts[index], self._starts[index + 1]
         data = os.pread(self._file.fileno(), stop - start, start)
         return np.frombuffer(data, self.dtype).reshape(-1, self.dim)

@@ -13,14 +13,11 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mhpatchcore import shrinkage
+from mhpatchcore.arrays import Array, Doubles, Floats
 from mhpatchcore.errors import UserError
 from mhpatchcore.moments import Moments
-
-Doubles = NDArray[np.float64]
-Floats = NDArray[np.float32]
 
 JITTER_MIN, JITTER_FACTOR, JITTER_MAX = 1e-12, 10.0, 1.0
 
@@ -57,7 +54,7 @@ class Whitening:
     def _offset(self) -> Floats:
         return (self.A @ self.mean).astype(np.float32)
 
-    def __call__(self, u: NDArray[Any]) -> Floats:
+    def __call__(self, u: Array) -> Floats:
         """Descriptors (n, d) → whitened rows (n, k)."""
         z: Floats = np.asarray(u, np.float32) @ self._matrix
         z -= self._offset

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from mhpatchcore.backbone.session import Backbone, BackboneInfo
 

@@ -98,8 +98,8 @@ def _feature_maps(network: Any, size: tuple[int, int], layers: Sequence[str], pa
     outputs = [output.name for output in session.get_outputs()]
     unknown = [layer for layer in layers if PREFIX + layer not in outputs]
     if unknown:
-        names = ", ".join(name.removeprefix(PREFIX) for name in outputs)
-        raise UserError(f"{path} has no output '{unknown[0]}'; it has: {names}")
+        known = ", ".join(name.removeprefix(PREFIX) for name in outputs)
+        raise UserError(f"{path} has no output '{unknown[0]}'; it has: {known}")
     names = [PREFIX + layer for layer in layers]
     feed = {session.get_inputs()[0].name: np.zeros((1, 3, *size), np.float32)}
     arrays = session.run(names, feed)

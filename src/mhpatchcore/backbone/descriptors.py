@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from math import gcd
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mhpatchcore.arrays import Doubles
 from mhpatchcore.backbone.architecture import FeatureMap
 from mhpatchcore.backbone.graph import Graph
 from mhpatchcore.errors import UserError
@@ -74,7 +74,7 @@ def _patchcore(graph: Graph, maps: Sequence[FeatureMap]) -> list[FeatureMap]:
     return pooled
 
 
-def patchcore_kernel(channels: int, n_layers: int) -> tuple[NDArray[np.float64], int]:
+def patchcore_kernel(channels: int, n_layers: int) -> tuple[Doubles, int]:
     """Unfold 3×3 → pool to d0 → aggregate, for one of `n_layers` layers, as a grouped convolution.
 
     Returns the kernel (d0/n_layers, channels/groups, 3, 3) and the number of groups.
@@ -96,7 +96,7 @@ def patchcore_kernel(channels: int, n_layers: int) -> tuple[NDArray[np.float64],
     return np.tile(kernel, (groups, 1, 1, 1)), groups
 
 
-def adaptive_pooling(n_in: int, n_out: int) -> NDArray[np.float64]:
+def adaptive_pooling(n_in: int, n_out: int) -> Doubles:
     """The matrix (n_out, n_in) of 1-d adaptive average pooling: row i averages ⌊i·r⌋ … ⌈(i+1)·r⌉, r = n_in/n_out.
 
     >>> adaptive_pooling(3, 2)

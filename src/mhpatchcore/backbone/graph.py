@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 import onnx
-from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-State = Mapping[str, NDArray[Any]]
+from mhpatchcore.arrays import Array
+
+State = Mapping[str, Array]
 
 GRAPH_VERSION = 1  # part of the cache key: raise it when any graph built here changes
 OPSET = 18
@@ -32,7 +33,7 @@ class Graph:
         self.nodes.append(helper.make_node(op, list(inputs), [output], name=output, **attributes))
         return output
 
-    def constant(self, array: NDArray[Any]) -> str:
+    def constant(self, array: Array) -> str:
         name = f"constant_{len(self.initializers)}"
         self.initializers.append(numpy_helper.from_array(np.ascontiguousarray(array), name))
         return name
@@ -46,8 +47,8 @@ class Graph:
     def conv(
         self,
         x: str,
-        weight: NDArray[Any],
-        bias: NDArray[Any] | None = None,
+        weight: Array,
+        bias: Array | None = None,
         stride: int = 1,
         padding: int | str = 0,
         groups: int = 1,
@@ -87,12 +88,12 @@ class Graph:
         return self.node("Relu", [x])
 
     def relu6(self, x: str) -> str:
-        return self.node("Clip", [x, self.constant(np.float32(0)), self.constant(np.float32(6))])
+        return self.node("Clip", [x, self.constant(np.array(0, np.float32)), self.constant(np.array(6, np.float32))])
 
     def add(self, x: str, y: str) -> str:
         return self.node("Add", [x, y])
 
-    def classifier(self, x: str, weight: NDArray[Any], bias: NDArray[Any]) -> str:
+    def classifier(self, x: str, weight: Array, bias: Array) -> str:
         """Global average pooling and a linear layer: (N, C, h, w) → (N, classes)."""
         pooled = self.node("Flatten", [self.node("GlobalAveragePool", [x])])
         inputs = [pooled, self.constant(weight.astype(np.float32)), self.constant(bias.astype(np.float32))]
@@ -124,7 +125,7 @@ class Graph:
         return model
 
 
-def fold_batch_norm(state: State, conv: str, bn: str, eps: float) -> tuple[NDArray[Any], NDArray[Any]]:
+def fold_batch_norm(state: State, conv: str, bn: str, eps: float) -> tuple[Array, Array]:
     """Weight and bias of conv∘bn as one convolution: w·γ/√(σ²+ε) and β − μ·γ/√(σ²+ε)."""
     variance = state[f"{bn}.running_var"].astype(np.float64)
     scale = state[f"{bn}.weight"] / np.sqrt(variance + eps)

@@ -8,11 +8,9 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mhpatchcore.arrays import Array, Floats
 from mhpatchcore.parallel import available_cores
-
-Floats = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -53,7 +51,7 @@ class Backbone:
     def session(self) -> Any:
         return make_session(self.graph, self.threads)
 
-    def __call__(self, images: NDArray[Any]) -> Floats:
+    def __call__(self, images: Array) -> Floats:
         """(N, H, W, 3) pixels in 0..255 → descriptors (N, h, w, d)."""
         feed = {"image": np.ascontiguousarray(images, np.float32)}
         result: Floats = self.session.run(None, feed)[0]

@@ -11,12 +11,9 @@ is the same; the products are fast ones.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mhpatchcore.arrays import Floats, Indices
 from mhpatchcore.parallel import ordered_map
-
-Floats = NDArray[np.float32]
-Indices = NDArray[np.intp]
 
 FIRST_BLOCK, LARGEST_BLOCK = 16, 256
 ROWS_PER_TASK = 16384

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from mhpatchcore.arrays import Floats
 from mhpatchcore.bank.farthest_first import distances_to_nearest, farthest_first
 from mhpatchcore.bank.merge_reduce import finish, merged_levels, reduce
 from mhpatchcore.bank.patches import Patches, Stream
@@ -46,7 +47,7 @@ def completed(chosen: Patches, pool: Patches, K: int) -> Patches:
 def _largest_residuals(stream: Stream, provisional: Patches, q: int) -> Patches:
     """T_q, kept as a running top-q over the chunks; equal residuals in order of arrival."""
 
-    def local(chunk: Patches) -> tuple[np.ndarray, Patches]:
+    def local(chunk: Patches) -> tuple[Floats, Patches]:
         residuals = distances_to_nearest(chunk.z, provisional.z)
         rows = np.sort(np.argsort(-residuals, kind="stable")[:q])
         return residuals[rows], chunk.take(rows)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mhpatchcore.arrays import Floats
 from mhpatchcore.bank.farthest_first import farthest_first
 from mhpatchcore.bank.patches import Patches, Stream
 
@@ -29,13 +29,13 @@ def offline_greedy(
     return pool.take(rows)
 
 
-def random_directions(dim: int, size: int, seed: int) -> NDArray[np.float32]:
+def random_directions(dim: int, size: int, seed: int) -> Floats:
     """A Gaussian matrix (dim, size) that keeps squared distances on average."""
-    matrix = np.random.default_rng(seed).normal(size=(dim, size)) / np.sqrt(size)
+    matrix: Floats = np.random.default_rng(seed).normal(size=(dim, size)) / np.sqrt(size)
     return matrix.astype(np.float32)
 
 
-def _start(z: NDArray[np.float32], rule: str, seed: int) -> int:
+def _start(z: Floats, rule: str, seed: int) -> int:
     if rule == "centre":
         return int(((z - z.mean(axis=0)) ** 2).sum(axis=1).argmin())
     if rule == "random":

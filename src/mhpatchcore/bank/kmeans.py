@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mhpatchcore.arrays import Doubles, Indices
 from mhpatchcore.bank.patches import Patches, Stream
 from mhpatchcore.bank.search import nearest_rows
 
@@ -20,9 +20,9 @@ from mhpatchcore.bank.search import nearest_rows
 class Centroids:
     """z (K, k), raw (K, d) and how many patches each has taken in."""
 
-    z: NDArray[np.float64]
-    raw: NDArray[np.float64]
-    counts: NDArray[np.int64]
+    z: Doubles
+    raw: Doubles
+    counts: Indices
 
 
 def mini_batch_kmeans(stream: Stream, K: int, seed: int = 0) -> Patches:

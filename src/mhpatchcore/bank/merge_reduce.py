@@ -7,6 +7,7 @@ whenever few nodes remain at the end. `always_full` keeps one pool instead and r
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 
 import numpy as np
 
@@ -35,8 +36,7 @@ def always_full(stream: Stream, K: int, m_c: int) -> Patches:
     bank = reduce(Patches.concat(pool), K, stream.workers)
     while len(bank) < K:
         missing = K - len(bank)
-        found = list(stream.map(lambda chunk: _uncovered(chunk, bank, missing)))
-        extra = Patches.concat(found)
+        extra = Patches.concat(list(stream.map(partial(_uncovered, bank=bank, size=missing))))
         extra = extra.take(farthest_first(extra.z, missing, covered=bank.z, workers=stream.workers))
         if len(extra) == 0:
             break

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mhpatchcore.arrays import Array, Floats, Indices
 from mhpatchcore.parallel import ordered_map
 
 Out = TypeVar("Out")
@@ -22,14 +22,14 @@ class Patches:
     anew and can say where its rows come from. A row that is no single patch (a centroid) has origin −1.
     """
 
-    z: NDArray[np.float32]
-    raw: NDArray[Any]
-    origin: NDArray[np.int32]
+    z: Floats
+    raw: Array
+    origin: Indices
 
     def __len__(self) -> int:
         return len(self.z)
 
-    def take(self, rows: NDArray[Any]) -> Patches:
+    def take(self, rows: Array) -> Patches:
         return Patches(self.z[rows], self.raw[rows], self.origin[rows])
 
     @staticmethod
@@ -63,7 +63,7 @@ class Stream:
         return Stream(chunks.__getitem__, len(chunks), workers)
 
 
-def grid_origin(images: Sequence[int], grid: tuple[int, int]) -> NDArray[np.int32]:
+def grid_origin(images: Sequence[int], grid: tuple[int, int]) -> Indices:
     """Origins (len(images)·h·w, 3) of all patches of these images, in row-major order."""
     height, width = grid
     image, row, column = np.meshgrid(images, np.arange(height), np.arange(width), indexing="ij")

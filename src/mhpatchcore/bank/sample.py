@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from mhpatchcore.arrays import Floats
 from mhpatchcore.bank.patches import Patches, Stream
 
 
 def random_sample(stream: Stream, K: int, seed: int = 0) -> Patches:
     """K patches, each subset equally likely: the K smallest of one random number per patch."""
 
-    def lottery(chunk: Patches) -> tuple[np.ndarray, Patches]:
+    def lottery(chunk: Patches) -> tuple[Floats, Patches]:
         # drawn per chunk, by its first image, so that threads and order of arrival do not matter
         draws = np.random.default_rng([seed, int(chunk.origin[0, 0])]).random(len(chunk))
         kept = np.sort(np.argsort(draws, kind="stable")[:K])

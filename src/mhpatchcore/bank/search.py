@@ -7,16 +7,13 @@ the winner alone.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float32]
+from mhpatchcore.arrays import Floats, Indices, Mask
 
 QUERIES_PER_BLOCK = 1024
 
 
-def nearest_rows(
-    z: Floats, bank: Floats, among: NDArray[np.bool_] | None = None
-) -> tuple[NDArray[np.intp], Floats]:
+def nearest_rows(z: Floats, bank: Floats, among: Mask | None = None) -> tuple[Indices, Floats]:
     """For each row of z (n, k): the index of the nearest bank row and the squared distance to it.
 
     `among` (m,) marks the bank rows that count.
@@ -39,7 +36,7 @@ def nearest_rows(
     return index, np.maximum(distance, 0, out=distance)
 
 
-def neighbour_table(bank: Floats, b: int) -> NDArray[np.int32]:
+def neighbour_table(bank: Floats, b: int) -> Indices:
     """For each bank row its b nearest bank rows (K, min(b, K)), itself first."""
     norms = np.einsum("ij,ij->i", bank, bank)
     b = min(b, len(bank))
