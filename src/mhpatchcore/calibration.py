@@ -67,12 +67,14 @@ def calibrate(scores: Floats, peaks: Floats, false_alarm: float, method: str) ->
 
 
 def conformal_quantile(sorted_scores: Floats, false_alarm: float) -> float:
-    """The ⌈(n+1)(1−α)⌉-th smallest score, or the largest where n is too small for α.
+    """The ⌈(n+1)(1−α)⌉-th smallest score, or the largest where n is too small for α (none: infinity).
 
     >>> conformal_quantile(np.arange(1, 100, dtype=np.float32), 0.05)
     95.0
     """
     n = len(sorted_scores)
+    if n == 0:
+        return float("inf")
     # 1e-9 keeps (n+1)(1−α) that is a whole number from being rounded up by its last bit
     rank = min(ceil((n + 1) * (1 - false_alarm) - 1e-9), n)
     return float(sorted_scores[rank - 1])

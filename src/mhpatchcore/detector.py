@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -15,13 +15,13 @@ from mhpatchcore.arrays import Array, Doubles, Floats, Indices, Mask
 from mhpatchcore.backbone.session import Backbone
 from mhpatchcore.calibration import Calibration
 from mhpatchcore.config import Config
-from mhpatchcore.errors import UserError
+from mhpatchcore.errors import ImageError, UserError
 from mhpatchcore.extraction import Execution
 from mhpatchcore.fitting import fit
 from mhpatchcore.images import Geometry, ImageLike, list_images, load_view
 from mhpatchcore.maps import Region, original_map, regions_of
 from mhpatchcore.moments import Moments
-from mhpatchcore.parallel import ordered_map
+from mhpatchcore.parallel import available_cores, ordered_map
 from mhpatchcore.scoring import PatchScores, Scorer
 from mhpatchcore.whitening import Whitening
 
@@ -148,13 +148,35 @@ class Detector:
         """Score one image (a path or an array) or many of them."""
         if isinstance(images, str | Path | np.ndarray):
             return self._score_one(images, self.backbone)
-        return list(self.score_many(images))
+        return [result for result in self.score_many(images) if result is not None]
 
-    def score_many(self, images: Iterable[ImageLike], workers: int | None = None) -> Iterator[Result]:
-        """Score images one after the other, several at a time; results in order, nothing piles up."""
-        workers = Execution().workers if workers is None else workers
+    def score_many(
+        self,
+        images: Iterable[ImageLike],
+        workers: int | None = None,
+        on_error: Callable[[ImageError], None] | None = None,
+    ) -> Iterator[Result | None]:
+        """Score images one after the other, several at a time; results in order, nothing piles up.
+
+        An image that cannot be read raises, or with `on_error` is reported to it and gives None.
+        """
         network = replace(self.backbone, threads=1)
-        yield from ordered_map(lambda image: self._score_one(image, network), images, workers)
+
+        def one(image: ImageLike) -> Result | ImageError:
+            try:
+                return self._score_one(image, network)
+            except ImageError as error:
+                if on_error is None:
+                    raise
+                return error
+
+        for outcome in ordered_map(one, images, workers or available_cores()):
+            if isinstance(outcome, ImageError):
+                assert on_error is not None
+                on_error(outcome)
+                yield None
+            else:
+                yield outcome
 
     def _score_one(self, image: ImageLike, network: Backbone) -> Result:
         view, geometry = load_view(image, self.config.preprocessing)

@@ -1,0 +1,58 @@
+"""What commands print: progress with an estimate on stderr, results on stdout, as text or JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import typer
+
+PHASES = {
+    "extract": "reading images",
+    "bank": "building the bank",
+    "shrinkage": "choosing shrinkage",
+    "calibrate": "calibrating",
+    "score": "scoring",
+}
+
+JsonFlag = typer.Option(False, "--json", help="Print the result as JSON.")
+QuietFlag = typer.Option(False, "--quiet", "-q", help="No progress.")
+
+
+@contextmanager
+def progress_display(quiet: bool) -> Iterator[Callable[[str, int, int], None]]:
+    """A function `progress(phase, done, total)` that draws one bar per phase with the time that is left."""
+    if quiet:
+        yield lambda phase, done, total: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description:<20}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True)) as bars:
+        tasks: dict[str, Any] = {}
+
+        def show(phase: str, done: int, total: int) -> None:
+            if phase not in tasks:
+                tasks[phase] = bars.add_task(PHASES.get(phase, phase), total=total)
+            bars.update(tasks[phase], completed=done)
+
+        yield show
+
+
+def warn(message: str) -> None:
+    print(f"warning: {message}", file=sys.stderr)
+
+
+def print_json(value: Any) -> None:
+    print(json.dumps(value, indent=2))

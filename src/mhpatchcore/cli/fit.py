@@ -1,0 +1,136 @@
+"""`mhpatchcore fit NORMAL_DIR -o part.mhpc`"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from mhpatchcore.cli.console import JsonFlag, QuietFlag, print_json, progress_display, warn
+from mhpatchcore.cli.settings import settings_from
+from mhpatchcore.errors import UserError
+
+GEOMETRY, BANK, RUN = "Geometry", "Bank and score", "How the work is done (changes nothing in the model)"
+
+
+def fit(
+    normals: Path = typer.Argument(..., help="A folder of images of good parts (subfolders are read too)."),
+    output: Path = typer.Option(..., "--output", "-o", help="The model file to write, e.g. part.mhpc."),
+    false_alarm: float = typer.Option(None, help="Rate of good parts that may be rejected. [default: 0.01]"),
+    backbone: str = typer.Option(
+        None, help="efficientnet_lite0 (embedded, default), resnet18, resnet50, wide_resnet50_2, or an .onnx file."
+    ),
+    weights: Path = typer.Option(None, help="A local weights file for the backbone (.safetensors, .pth)."),
+    size: int = typer.Option(None, help="Side of the square the network sees. [default: 224]"),
+    resize: int = typer.Option(
+        None, help="Resize the shorter side to this and crop the centre (the paper: 256); default: the whole image."
+    ),
+    layers: str = typer.Option(None, help="Layers that describe patches, e.g. layer2,layer3."),
+    descriptor: str = typer.Option(None, help="concat or patchcore. [default: as the backbone suggests]"),
+    metric: str = typer.Option(None, help="mahalanobis or euclidean.", rich_help_panel=GEOMETRY),
+    reduction: str = typer.Option(None, help="pca, ipca (the paper's literal path) or none.", rich_help_panel=GEOMETRY),
+    variance: float = typer.Option(None, help="Share of the variance to retain.", rich_help_panel=GEOMETRY),
+    components: int = typer.Option(None, help="Keep this many directions instead.", rich_help_panel=GEOMETRY),
+    shrinkage: str = typer.Option(
+        None, help="A number from 0 to 1, or oas, rblw, ledoit-wolf, none.", rich_help_panel=GEOMETRY
+    ),
+    floor: float = typer.Option(None, help="Eigenvalue floor, relative to their mean.", rich_help_panel=GEOMETRY),
+    constructor: str = typer.Option(
+        None, help="always-full, tree, offline-greedy, kmeans, geores or random.", rich_help_panel=BANK
+    ),
+    K: int = typer.Option(None, "--rows", "-K", help="Bank rows.", rich_help_panel=BANK),
+    m_c: int = typer.Option(None, "--local-rows", help="Rows kept of each chunk (m_c).", rich_help_panel=BANK),
+    fraction: float = typer.Option(None, help="offline-greedy: this share of all patches.", rich_help_panel=BANK),
+    projection: int = typer.Option(None, help="offline-greedy: select in so many random directions.", rich_help_panel=BANK),
+    start: str = typer.Option(None, help="offline-greedy: first, centre or random.", rich_help_panel=BANK),
+    alpha: float = typer.Option(None, help="geores: share of the main bank.", rich_help_panel=BANK),
+    q: int = typer.Option(None, help="geores: candidates for the tail.", rich_help_panel=BANK),
+    score: str = typer.Option(None, help="map-max, max or reweighted.", rich_help_panel=BANK),
+    sigma: float = typer.Option(None, help="Smoothing of the map, in pixels of the view.", rich_help_panel=BANK),
+    calibration: str = typer.Option(None, help="cross-image or held-out.", rich_help_panel=BANK),
+    calibration_images: int = typer.Option(None, help="Images used for the threshold.", rich_help_panel=BANK),
+    chunk_images: int = typer.Option(None, help="Images per chunk.", rich_help_panel=BANK),
+    stored_as: str = typer.Option(None, help="Descriptors as float16 or float32.", rich_help_panel=BANK),
+    seed: int = typer.Option(None, help="Seed of everything random.", rich_help_panel=BANK),
+    settings: Path = typer.Option(None, help="A TOML file of settings; flags win over it."),
+    workers: int = typer.Option(None, help="Threads. [default: all cores]", rich_help_panel=RUN),
+    batch: int = typer.Option(1, help="Images per call of the network.", rich_help_panel=RUN),
+    spool: str = typer.Option("disk", help="disk, or none to run the network twice.", rich_help_panel=RUN),
+    spool_dir: Path = typer.Option(None, help="Where the spool lies. [default: temporary folder]", rich_help_panel=RUN),
+    skip_broken: bool = typer.Option(
+        False, "--skip-broken", help="Leave out images that cannot be read, and say so.", rich_help_panel=RUN
+    ),
+    as_json: bool = JsonFlag,
+    quiet: bool = QuietFlag,
+) -> None:
+    """Learn what good parts look like and write a model file.
+
+    Example: mhpatchcore fit parts/good -o part.mhpc
+    """
+    given = dict(locals())
+    from mhpatchcore.detector import Detector
+    from mhpatchcore.extraction import Execution
+
+    if spool not in ("disk", "none"):
+        raise UserError(f"--spool is disk or none, not '{spool}'")
+    config = settings_from(settings, given)
+    started = time.perf_counter()
+    with progress_display(quiet) as progress:
+        execution = Execution(
+            **({"workers": workers} if workers else {}),
+            batch=batch,
+            spool=spool,
+            spool_folder=spool_dir,
+            skip_broken=skip_broken,
+            progress=progress,
+            warn=warn,
+        )
+        detector = Detector.fit(normals, config, weights=weights, execution=execution)
+        detector.save(output)
+    report = summary(detector, output) | {"seconds": round(time.perf_counter() - started, 2)}
+    if as_json:
+        print_json(report)
+        return
+    print(f"{output}: learnt from {report['images']} images in {report['seconds']:.1f} s")
+    print(f"  backbone   {report['backbone']}, weights {report['weights_sha256'][:12]} ({report['weights_source']})")
+    print(f"  bank       {report['rows']} rows of {report['dimensions']} dimensions")
+    print(f"  threshold  {report['threshold']:.4g}: {threshold_note(detector)}")
+    print(f"next: mhpatchcore score {output} IMAGES --heatmaps heatmaps/")
+
+
+def summary(detector: Any, path: Path) -> dict[str, Any]:
+    """The facts about a model that `fit` and `info` print."""
+    info = detector.backbone.info
+    return {
+        "model": str(path),
+        "images": len(detector.images),
+        "backbone": info.name,
+        "weights_source": info.weights_source,
+        "weights_sha256": info.weights_sha256,
+        "rows": len(detector.bank_raw),
+        "dimensions": detector.whitening.k,
+        "retained_variance": detector.whitening.retained,
+        "shrinkage": detector.whitening.lam,
+        "threshold": detector.threshold,
+        "pixel_threshold": detector.calibration.pixel_threshold,
+        "false_alarm": detector.calibration.false_alarm,
+        "supported_false_alarm": detector.calibration.supported_rate,
+        "calibration_images": detector.calibration.n,
+        "calibration": detector.calibration.method,
+    }
+
+
+def threshold_note(detector: Any) -> str:
+    """What the threshold promises, in words."""
+    calibration = detector.calibration
+    if calibration.n == 0:
+        return "none, because a threshold needs at least 2 images"
+    note = f"about {calibration.supported_rate:.2%} of good parts will exceed it"
+    if calibration.supported_rate > calibration.false_alarm:
+        note += (
+            f" ({calibration.n} calibration images support no smaller rate; "
+            f"{calibration.false_alarm:.2%} needs {round(1 / calibration.false_alarm) - 1})"
+        )
+    return note
