@@ -1,17 +1,10 @@
-"""Tensors out of weight files, with nothing in the file ever executed.
-
-A PyTorch file is a pickle, and a pickle is a program. So instead of restricting Python's unpickler, a few
-instructions are interpreted here: those that build plain containers and describe tensors. What the
-file asks for beyond that is refused by name.
-"""
+"""Tensors out of weight files: safetensors, or PyTorch's zip and legacy formats. Nothing in them is executed."""
 
 from __future__ import annotations
 
 import math
-import pickletools
 import zipfile
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
@@ -19,39 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import deserialize
 
+from mhpatchcore.backbone.torch_pickle import NUMPY_DTYPES, RefusedError, Storage, StoredTensor, unpickle
 from mhpatchcore.errors import WeightsError
 
 StateDict = dict[str, NDArray[Any]]
 
-# bfloat16 is the upper half of a float32, read as uint16 and widened in `_flat`.
-_NUMPY_DTYPES = {
-    "F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "BOOL": "?",
-    "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1",
-    "U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "u1",
-}  # fmt: skip
-_STORAGE_DTYPES = {
-    "torch.DoubleStorage": "F64", "torch.FloatStorage": "F32", "torch.HalfStorage": "F16",
-    "torch.BFloat16Storage": "BF16", "torch.BoolStorage": "BOOL", "torch.LongStorage": "I64",
-    "torch.IntStorage": "I32", "torch.ShortStorage": "I16", "torch.CharStorage": "I8",
-    "torch.ByteStorage": "U8", "torch.UntypedStorage": "U8", "torch.storage.UntypedStorage": "U8",
-}  # fmt: skip
-_BUILDERS = ("collections.OrderedDict", "torch._utils._rebuild_tensor_v2", "torch._utils._rebuild_parameter")
-
 _LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
 _WRAPPERS = ("state_dict", "model")
-_MOST_DIMENSIONS = 32
 # Tensors may share a storage or repeat its values by a zero stride, which lets a small file ask for any
 # amount of memory; real checkpoints stay near 1, half precision near 2.
 _LARGEST_GROWTH = 8
-
-_LITERALS = {
-    "BININT", "BININT1", "BININT2", "LONG1", "LONG4", "BINFLOAT",
-    "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8", "BINSTRING", "SHORT_BINSTRING",
-}  # fmt: skip
-_CONSTANTS: dict[str, Callable[[], Any]] = {
-    "NONE": lambda: None, "NEWTRUE": lambda: True, "NEWFALSE": lambda: False,
-    "EMPTY_DICT": dict, "EMPTY_LIST": list, "EMPTY_TUPLE": tuple,
-}  # fmt: skip
 
 
 def read_state_dict(path: Path) -> StateDict:
@@ -71,7 +41,7 @@ def read_state_dict(path: Path) -> StateDict:
     try:
         with path.open("rb") as file:
             state = _read(file, path.stat().st_size)
-    except _RefusedError as refused:
+    except RefusedError as refused:
         raise WeightsError(
             f"{path} is refused: it wants {_one_line(refused)}, which a plain state dict does not need; "
             "convert it to safetensors where you trust it (safetensors.torch.save_file) and use that file"
@@ -90,36 +60,6 @@ def read_state_dict(path: Path) -> StateDict:
 
 def _one_line(error: Exception) -> str:
     return " ".join(str(error).split())[:200] or type(error).__name__
-
-
-class _RefusedError(Exception):
-    """The pickle asks for something a state dict does not need; the message says what."""
-
-
-@dataclass(frozen=True)
-class _Global:
-    name: str
-
-
-@dataclass(frozen=True)
-class _Storage:
-    key: str
-    dtype: str
-    numel: int
-
-    @property
-    def nbytes(self) -> int:
-        return self.numel * np.dtype(_NUMPY_DTYPES[self.dtype]).itemsize
-
-
-@dataclass(frozen=True)
-class _Tensor:
-    """A strided view of a storage, counted in elements; not yet checked against it."""
-
-    storage: _Storage
-    offset: int
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
 
 
 def _read(file: IO[bytes], file_size: int) -> StateDict:
@@ -153,15 +93,15 @@ def _read_zip(file: IO[bytes], file_size: int) -> StateDict:
         if f"{folder}byteorder" in archive.namelist() and archive.read(f"{folder}byteorder") != b"little":
             raise ValueError("the tensors are not little-endian")
         with archive.open(pickles[0]) as pickled:
-            root = _unpickle(pickled, {})
+            root = unpickle(pickled, {})
         return _tensors(root, lambda key: archive.read(f"{folder}data/{key}"), file_size)
 
 
 def _read_legacy(file: IO[bytes], file_size: int) -> StateDict:
-    storages: dict[str, _Storage] = {}
-    if _unpickle(file, storages) != _LEGACY_MAGIC:
+    storages: dict[str, Storage] = {}
+    if unpickle(file, storages) != _LEGACY_MAGIC:
         raise ValueError("a pickle without PyTorch's magic number")
-    _protocol, _system, root, keys = (_unpickle(file, storages) for _ in range(4))
+    _protocol, _system, root, keys = (unpickle(file, storages) for _ in range(4))
     raw: dict[str, bytes] = {}
     for key in keys:
         if not isinstance(key, str) or key not in storages:
@@ -179,14 +119,14 @@ def _tensors(root: Any, read_storage: Callable[[str], bytes], file_size: int) ->
     tensors = {
         name: value
         for name, value in _unwrapped(root).items()
-        if isinstance(name, str) and isinstance(value, _Tensor)
+        if isinstance(name, str) and isinstance(value, StoredTensor)
     }
     if not tensors:
         raise ValueError("there are no tensors in it")
     elements = sum(math.prod(tensor.shape) for tensor in tensors.values())
     if elements * np.dtype(np.float32).itemsize > _LARGEST_GROWTH * file_size:
         raise ValueError("the tensors are far larger than the file")
-    flat: dict[_Storage, NDArray[Any]] = {}
+    flat: dict[Storage, NDArray[Any]] = {}
     for tensor in tensors.values():
         storage = tensor.storage
         if storage not in flat:
@@ -206,7 +146,7 @@ def _unwrapped(root: Any) -> dict[Any, Any]:
     return root
 
 
-def _strided(flat: NDArray[Any], tensor: _Tensor) -> NDArray[Any]:
+def _strided(flat: NDArray[Any], tensor: StoredTensor) -> NDArray[Any]:
     if 0 in tensor.shape:
         return _plain(np.empty(tensor.shape, flat.dtype))
     # A dimension of one never steps, and its stride may be any number.
@@ -224,9 +164,9 @@ def _flat(raw: bytes | bytearray, dtype: str) -> NDArray[Any]:
     >>> _flat(b"\\x80\\x3f\\x20\\xc1", "BF16")
     array([  1., -10.], dtype=float32)
     """
-    if dtype not in _NUMPY_DTYPES:
+    if dtype not in NUMPY_DTYPES:
         raise ValueError(f"tensors of type {dtype} are not supported")
-    values = np.frombuffer(raw, _NUMPY_DTYPES[dtype])
+    values = np.frombuffer(raw, NUMPY_DTYPES[dtype])
     return (values.astype("<u4") << 16).view("<f4") if dtype == "BF16" else values
 
 
@@ -238,112 +178,3 @@ def _without_module_prefix(state: StateDict) -> StateDict:
     """DataParallel puts `module.` before every name; one unprefixed name means that it is a real layer."""
     prefixed = all(name.startswith("module.") for name in state)
     return {name.removeprefix("module."): tensor for name, tensor in state.items()} if prefixed else state
-
-
-def _unpickle(file: IO[bytes], storages: dict[str, _Storage]) -> Any:
-    """Interpret one pickle and note the storages it names; the file is left right behind it."""
-    stack: list[Any] = []
-    below: list[list[Any]] = []  # the stacks under each mark
-    memo: dict[int, Any] = {}
-    argument: Any
-    for opcode, argument, _ in pickletools.genops(file):
-        match opcode.name:
-            case "PROTO" | "FRAME":
-                pass
-            case literal if literal in _LITERALS:
-                stack.append(argument)
-            case constant if constant in _CONSTANTS:
-                stack.append(_CONSTANTS[constant]())
-            case "MARK":
-                below.append(stack)
-                stack = []
-            case "TUPLE1" | "TUPLE2" | "TUPLE3":
-                size = int(opcode.name[-1])
-                stack[-size:] = [tuple(stack[-size:])]
-            case "TUPLE":
-                items, stack = stack, below.pop()
-                stack.append(tuple(items))
-            case "APPENDS" | "SETITEMS":
-                items, stack = stack, below.pop()
-                _fill(stack[-1], items)
-            case "APPEND" | "SETITEM":
-                size = 1 if opcode.name == "APPEND" else 2
-                items = stack[-size:]
-                del stack[-size:]
-                _fill(stack[-1], items)
-            case "BINPUT" | "LONG_BINPUT":
-                memo[argument] = stack[-1]
-            case "MEMOIZE":
-                memo[len(memo)] = stack[-1]
-            case "BINGET" | "LONG_BINGET":
-                stack.append(memo[argument])
-            case "GLOBAL":
-                stack.append(_allowed_global(*argument.split(" ", 1)))
-            case "STACK_GLOBAL":
-                name, module = stack.pop(), stack.pop()
-                stack.append(_allowed_global(module, name))
-            case "BINPERSID":
-                storage = _storage(stack.pop())
-                storages[storage.key] = storage
-                stack.append(storage)
-            case "REDUCE":
-                arguments, builder = stack.pop(), stack.pop()
-                stack.append(_built(builder, arguments))
-            case "BUILD":  # attributes set on an OrderedDict: version notes of the modules
-                stack.pop()
-            case "STOP":
-                return stack.pop()
-            case _:
-                raise _RefusedError(f"the pickle instruction {opcode.name}")
-    raise ValueError("the pickle has no end")
-
-
-# What comes from a pickle is never hashed, compared or printed before its type is known: nested a million
-# deep, or containing itself many times over, it would crash or stall the interpreter.
-
-
-def _fill(container: Any, items: list[Any]) -> None:
-    if isinstance(container, dict):
-        container.update(_dictionary(zip(items[::2], items[1::2], strict=True)))
-    else:
-        container.extend(items)
-
-
-def _dictionary(pairs: Iterable[tuple[Any, Any]]) -> dict[str | int, Any]:
-    pairs = [(key, value) for key, value in pairs]
-    if not all(isinstance(key, str | int) for key, _ in pairs):
-        raise ValueError("a dictionary key is neither text nor a number")
-    return dict(pairs)
-
-
-def _allowed_global(module: Any, name: Any) -> _Global:
-    if not (isinstance(module, str) and isinstance(name, str)):
-        raise ValueError("a name in the pickle is not text")
-    full = f"{module}.{name}"
-    if full not in _STORAGE_DTYPES and full not in _BUILDERS:
-        raise _RefusedError(repr(full))
-    return _Global(full)
-
-
-def _storage(persistent_id: Any) -> _Storage:
-    match persistent_id:
-        case ("storage", _Global(name), str(key), _, int(numel), *view) if name in _STORAGE_DTYPES:
-            if numel >= 0 and not any(view):
-                return _Storage(key, _STORAGE_DTYPES[name], numel)
-    raise ValueError("a tensor's storage is described in an unknown way")
-
-
-def _built(builder: Any, arguments: Any) -> Any:
-    match builder, arguments:
-        case _Global("collections.OrderedDict"), ():
-            return {}
-        case _Global("collections.OrderedDict"), (list(pairs),):
-            return _dictionary(pairs)
-        case _Global("torch._utils._rebuild_parameter"), (_Tensor() as tensor, *_):
-            return tensor
-        case _Global("torch._utils._rebuild_tensor_v2"), (_Storage(), int(), tuple(), tuple(), *_):
-            storage, offset, shape, strides = arguments[:4]
-            counts = all(isinstance(n, int) and n >= 0 for n in (offset, *shape, *strides))
-            if counts and len(shape) == len(strides) <= _MOST_DIMENSIONS:
-                return _Tensor(storage, offset, shape, strides)
-    raise ValueError("a tensor is described in an unknown way")
