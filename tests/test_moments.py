@@ -114,7 +114,9 @@ def test_constant_columns_have_no_variance(constant: float) -> None:
     assert moments.mean[1] == pytest.approx(constant, rel=1e-15)
     # what is left is the square of rounding, far below anything that could be mistaken for variance
     assert np.abs(moments.covariance[1, 1]) <= (4e-16 * constant) ** 2
-    assert_two_pass(Moments(moments.n, moments.mean[[0, 2]], moments.M2[np.ix_([0, 2], [0, 2])]), u[:, [0, 2]])
+    assert_two_pass(
+        Moments(moments.n, moments.mean[[0, 2]], moments.M2[np.ix_([0, 2], [0, 2])]), u[:, [0, 2]]
+    )
 
 
 def test_updating_leaves_the_old_value_alone() -> None:

@@ -1,8 +1,8 @@
 """Folders of images with labels. Labels come from folder names (or a CSV split), never from masks.
 
-    MVTec AD, MPDD, BTAD   train/good, test/<good or defect>, ground_truth/<defect>   (BTAD says ok for good)
-    VisA                   split_csv/1cls.csv beside the categories
-    plain                  good/ and any other folders: a fixed part of good/ trains, all the rest tests
+MVTec AD, MPDD, BTAD   train/good, test/<good or defect>, ground_truth/<defect>   (BTAD says ok for good)
+VisA                   split_csv/1cls.csv beside the categories
+plain                  good/ and any other folders: a fixed part of good/ trains, all the rest tests
 """
 
 from __future__ import annotations
@@ -98,7 +98,9 @@ def find_categories(root: str | Path) -> list[Path]:
             return [root / name for name in sorted({row["object"] for row in csv.DictReader(file)})]
     found = sorted(folder for folder in root.iterdir() if folder.is_dir() and _is_category(folder))
     if not found:
-        raise UserError(f"no data set in {root}: expected category folders with train/good and test/, or good/")
+        raise UserError(
+            f"no data set in {root}: expected category folders with train/good and test/, or good/"
+        )
     return found
 
 

@@ -75,7 +75,14 @@ def evaluate(
     total = len(dataset.test)
     for done, (sample, result) in enumerate(_scored(detector, dataset, workers), start=1):
         judged.append(
-            Judged(sample.path, sample.kind, sample.is_anomalous, result.score, result.is_anomalous, result.p_value)
+            Judged(
+                sample.path,
+                sample.kind,
+                sample.is_anomalous,
+                result.score,
+                result.is_anomalous,
+                result.p_value,
+            )
         )
         if dataset.has_masks:
             try:

@@ -156,7 +156,8 @@ def _whitened(extraction: Extraction, whitening: Whitening) -> Stream:
         chunk = extraction.read(index)
         return Patches(whitening(chunk.rows), chunk.rows, grid_origin(chunk.images, grid))
 
-    return Stream(read, len(extraction.members), extraction.execution.workers)
+    execution = extraction.execution
+    return Stream(read, len(extraction.members), execution.workers, execution.progress)
 
 
 def _cross_image_scores(

@@ -88,7 +88,9 @@ class Graph:
         return self.node("Relu", [x])
 
     def relu6(self, x: str) -> str:
-        return self.node("Clip", [x, self.constant(np.array(0, np.float32)), self.constant(np.array(6, np.float32))])
+        return self.node(
+            "Clip", [x, self.constant(np.array(0, np.float32)), self.constant(np.array(6, np.float32))]
+        )
 
     def add(self, x: str, y: str) -> str:
         return self.node("Add", [x, y])

@@ -10,6 +10,8 @@ is the same; the products are fast ones.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from mhpatchcore.arrays import Floats, Indices
@@ -22,12 +24,18 @@ ROUNDING = 4e-6
 
 
 def farthest_first(
-    z: Floats, k: int, start: int = 0, covered: Floats | None = None, workers: int = 1
+    z: Floats,
+    k: int,
+    start: int = 0,
+    covered: Floats | None = None,
+    workers: int = 1,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Indices:
     """Indices of at most k rows of z (n, dim): row `start`, then always the row farthest from those chosen.
 
     Ties go to the lowest index. Stops early when every row is a duplicate of a chosen one. With `covered`
     (m, dim) those rows count as chosen already and the first pick is the row farthest from them.
+    `progress(chosen, k)` hears of every block.
 
     >>> farthest_first(np.array([[0.0], [1.0], [10.0], [4.0]], np.float32), 3).tolist()
     [0, 2, 3]
@@ -42,10 +50,17 @@ def farthest_first(
         nearest[start] = np.inf  # so that it is the first pick
     else:
         nearest = distances_to_nearest(z, covered, workers)
-    return _select(z, norms, nearest, min(k, n), workers)
+    return _select(z, norms, nearest, min(k, n), workers, progress)
 
 
-def _select(z: Floats, norms: Floats, nearest: Floats, k: int, workers: int) -> Indices:
+def _select(
+    z: Floats,
+    norms: Floats,
+    nearest: Floats,
+    k: int,
+    workers: int,
+    progress: Callable[[int, int], None] | None,
+) -> Indices:
     """Farthest-first, given every row's squared distance to what is chosen already."""
     chosen: list[int] = []
     resolution = ROUNDING * float(norms.max(initial=0.0))
@@ -68,6 +83,8 @@ def _select(z: Floats, norms: Floats, nearest: Floats, k: int, workers: int) -> 
             chosen.append(farthest)
             used += 1
             farthest = int(nearest.argmax())
+        if progress is not None:
+            progress(len(chosen), k)
         # grow while most of the speculation pays, shrink when it does not
         size = min(size * 2, LARGEST_BLOCK) if used * 2 > len(block) else max(size // 2, FIRST_BLOCK)
     return np.array(chosen, np.intp)

@@ -25,7 +25,9 @@ def offline_greedy(
     pool = Patches.concat(list(stream.map(lambda chunk: chunk)))
     size = K if K is not None else max(1, int(len(pool) * (fraction or 0.1)))
     z = pool.z if projection is None else pool.z @ random_directions(pool.z.shape[1], projection, seed)
-    rows = farthest_first(z, size, start=_start(z, start, seed), workers=stream.workers)
+    rows = farthest_first(
+        z, size, start=_start(z, start, seed), workers=stream.workers, progress=stream.select_progress
+    )
     return pool.take(rows)
 
 

@@ -48,14 +48,22 @@ class Stream:
     """A stream of patches that can be read again: chunk i of `n_chunks`, each a fixed number of images.
 
     `map` applies a pure function to every chunk, on `workers` threads, and gives the results in order.
+    `progress(phase, done, total)` hears of every chunk and of long selections.
     """
 
     read: Callable[[int], Patches]
     n_chunks: int
     workers: int = 1
+    progress: Callable[[str, int, int], None] = lambda phase, done, total: None
 
     def map(self, function: Callable[[Patches], Out]) -> Iterator[Out]:
-        return ordered_map(lambda chunk: function(self.read(chunk)), range(self.n_chunks), self.workers)
+        work = ordered_map(lambda chunk: function(self.read(chunk)), range(self.n_chunks), self.workers)
+        for done, result in enumerate(work, start=1):
+            yield result
+            self.progress("bank", done, self.n_chunks)
+
+    def select_progress(self, done: int, total: int) -> None:
+        self.progress("select", done, total)
 
     @staticmethod
     def of(chunks: Sequence[Patches], workers: int = 1) -> Stream:

@@ -13,6 +13,7 @@ import typer
 PHASES = {
     "extract": "reading images",
     "bank": "building the bank",
+    "select": "selecting rows",
     "shrinkage": "choosing shrinkage",
     "calibrate": "calibrating",
     "score": "scoring",
@@ -29,7 +30,14 @@ def progress_display(quiet: bool) -> Iterator[Callable[[str, int, int], None]]:
         yield lambda phase, done, total: None
         return
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
 
     columns = (
         TextColumn("{task.description:<20}"),

@@ -34,7 +34,9 @@ def demo(
         return
     image, pixel = evaluation.image, evaluation.pixel
     print(f"learnt from {train} images of good vials; tested on {len(evaluation.images)} others")
-    print(f"  image AUROC {image.auroc:.3f}, pixel AUROC {pixel.auroc:.3f}" if pixel else f"  {image.auroc:.3f}")
+    print(
+        f"  image AUROC {image.auroc:.3f}, pixel AUROC {pixel.auroc:.3f}" if pixel else f"  {image.auroc:.3f}"
+    )
     print(f"  {len(evaluation.false_alarms)} of {image.n_normal} good vials rejected")
     print(f"  {len(evaluation.misses)} of {image.n_anomalous} defects missed")
     print(f"model: {model}")

@@ -20,35 +20,49 @@ def fit(
     output: Path = typer.Option(..., "--output", "-o", help="The model file to write, e.g. part.mhpc."),
     false_alarm: float = typer.Option(None, help="Rate of good parts that may be rejected. [default: 0.01]"),
     backbone: str = typer.Option(
-        None, help="efficientnet_lite0 (embedded, default), resnet18, resnet50, wide_resnet50_2, or an .onnx file."
+        None,
+        help="efficientnet_lite0 (embedded, default), resnet18, resnet50, wide_resnet50_2, or an .onnx file.",
     ),
     weights: Path = typer.Option(None, help="A local weights file for the backbone (.safetensors, .pth)."),
     size: int = typer.Option(None, help="Side of the square the network sees. [default: 224]"),
     resize: int = typer.Option(
-        None, help="Resize the shorter side to this and crop the centre (the paper: 256); default: the whole image."
+        None,
+        help="Resize the shorter side to this and crop the centre (the paper: 256); default: the whole image.",
     ),
     layers: str = typer.Option(None, help="Layers that describe patches, e.g. layer2,layer3."),
     descriptor: str = typer.Option(None, help="concat or patchcore. [default: as the backbone suggests]"),
     metric: str = typer.Option(None, help="mahalanobis or euclidean.", rich_help_panel=GEOMETRY),
-    reduction: str = typer.Option(None, help="pca, ipca (the paper's literal path) or none.", rich_help_panel=GEOMETRY),
+    reduction: str = typer.Option(
+        None, help="pca, ipca (the paper's literal path) or none.", rich_help_panel=GEOMETRY
+    ),
     variance: float = typer.Option(None, help="Share of the variance to retain.", rich_help_panel=GEOMETRY),
     components: int = typer.Option(None, help="Keep this many directions instead.", rich_help_panel=GEOMETRY),
     shrinkage: str = typer.Option(
         None, help="A number from 0 to 1, or oas, rblw, ledoit-wolf, none.", rich_help_panel=GEOMETRY
     ),
-    floor: float = typer.Option(None, help="Eigenvalue floor, relative to their mean.", rich_help_panel=GEOMETRY),
+    floor: float = typer.Option(
+        None, help="Eigenvalue floor, relative to their mean.", rich_help_panel=GEOMETRY
+    ),
     constructor: str = typer.Option(
         None, help="always-full, tree, offline-greedy, kmeans, geores or random.", rich_help_panel=BANK
     ),
     K: int = typer.Option(None, "--rows", "-K", help="Bank rows.", rich_help_panel=BANK),
-    m_c: int = typer.Option(None, "--local-rows", help="Rows kept of each chunk (m_c).", rich_help_panel=BANK),
-    fraction: float = typer.Option(None, help="offline-greedy: this share of all patches.", rich_help_panel=BANK),
-    projection: int = typer.Option(None, help="offline-greedy: select in so many random directions.", rich_help_panel=BANK),
+    m_c: int = typer.Option(
+        None, "--local-rows", help="Rows kept of each chunk (m_c).", rich_help_panel=BANK
+    ),
+    fraction: float = typer.Option(
+        None, help="offline-greedy: this share of all patches.", rich_help_panel=BANK
+    ),
+    projection: int = typer.Option(
+        None, help="offline-greedy: select in so many random directions.", rich_help_panel=BANK
+    ),
     start: str = typer.Option(None, help="offline-greedy: first, centre or random.", rich_help_panel=BANK),
     alpha: float = typer.Option(None, help="geores: share of the main bank.", rich_help_panel=BANK),
     q: int = typer.Option(None, help="geores: candidates for the tail.", rich_help_panel=BANK),
     score: str = typer.Option(None, help="map-max, max or reweighted.", rich_help_panel=BANK),
-    sigma: float = typer.Option(None, help="Smoothing of the map, in pixels of the view.", rich_help_panel=BANK),
+    sigma: float = typer.Option(
+        None, help="Smoothing of the map, in pixels of the view.", rich_help_panel=BANK
+    ),
     calibration: str = typer.Option(None, help="cross-image or held-out.", rich_help_panel=BANK),
     calibration_images: int = typer.Option(None, help="Images used for the threshold.", rich_help_panel=BANK),
     chunk_images: int = typer.Option(None, help="Images per chunk.", rich_help_panel=BANK),
@@ -58,7 +72,9 @@ def fit(
     workers: int = typer.Option(None, help="Threads. [default: all cores]", rich_help_panel=RUN),
     batch: int = typer.Option(1, help="Images per call of the network.", rich_help_panel=RUN),
     spool: str = typer.Option("disk", help="disk, or none to run the network twice.", rich_help_panel=RUN),
-    spool_dir: Path = typer.Option(None, help="Where the spool lies. [default: temporary folder]", rich_help_panel=RUN),
+    spool_dir: Path = typer.Option(
+        None, help="Where the spool lies. [default: temporary folder]", rich_help_panel=RUN
+    ),
     skip_broken: bool = typer.Option(
         False, "--skip-broken", help="Leave out images that cannot be read, and say so.", rich_help_panel=RUN
     ),
@@ -94,7 +110,9 @@ def fit(
         print_json(report)
         return
     print(f"{output}: learnt from {report['images']} images in {report['seconds']:.1f} s")
-    print(f"  backbone   {report['backbone']}, weights {report['weights_sha256'][:12]} ({report['weights_source']})")
+    print(
+        f"  backbone   {report['backbone']}, weights {report['weights_sha256'][:12]} ({report['weights_source']})"
+    )
     print(f"  bank       {report['rows']} rows of {report['dimensions']} dimensions")
     print(f"  threshold  {report['threshold']:.4g}: {threshold_note(detector)}")
     print(f"next: mhpatchcore score {output} IMAGES --heatmaps heatmaps/")

@@ -21,15 +21,22 @@ def info(
     detector = Detector.load(model)
     facts = summary(detector, model)
     if as_json:
-        print_json(facts | {"config": document["config"], "version": document["version"], "format": document["format"]})
+        print_json(
+            facts
+            | {"config": document["config"], "version": document["version"], "format": document["format"]}
+        )
         return
     backbone = detector.backbone.info
     print(f"{model}  (written by mhpatchcore {document['version']}, {model.stat().st_size / 1e6:.1f} MB)")
     print(f"  images      {facts['images']} normal images, {detector.moments.n} patches")
-    print(f"  backbone    {backbone.name}, layers {', '.join(backbone.layers)}, {backbone.descriptor} descriptor")
+    print(
+        f"  backbone    {backbone.name}, layers {', '.join(backbone.layers)}, {backbone.descriptor} descriptor"
+    )
     print(f"  weights     {backbone.weights_source}, sha256 {backbone.weights_sha256}")
     print(f"  view        {backbone.height} × {backbone.width}, grid {backbone.grid[0]} × {backbone.grid[1]}")
-    print(f"  whitening   {backbone.dim} → {facts['dimensions']} dimensions ({facts['retained_variance']:.2%} of variance)")
+    print(
+        f"  whitening   {backbone.dim} → {facts['dimensions']} dimensions, {facts['retained_variance']:.2%} retained"
+    )
     print(f"              shrinkage {facts['shrinkage']:.3g}, jitter {detector.whitening.jitter:.0e}")
     print(f"  bank        {facts['rows']} rows by {detector.config.constructor}")
     print(f"  score       {detector.config.score}")

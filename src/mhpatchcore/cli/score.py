@@ -23,7 +23,9 @@ def score(
     heatmaps: Path = typer.Option(None, help="Write a picture for every image into this folder."),
     as_csv: bool = typer.Option(False, "--csv", help="Print comma-separated values."),
     as_json: bool = JsonFlag,
-    skip_broken: bool = typer.Option(False, "--skip-broken", help="Report images that cannot be read and go on."),
+    skip_broken: bool = typer.Option(
+        False, "--skip-broken", help="Report images that cannot be read and go on."
+    ),
     fail: bool = typer.Option(False, "--fail", help="Exit with code 1 if any image is anomalous."),
     workers: int = typer.Option(None, help="Threads. [default: all cores]"),
     quiet: bool = QuietFlag,
@@ -79,7 +81,10 @@ def _picture_names(paths: list[Path]) -> dict[str, str]:
     names: dict[str, str] = {}
     depth = 1
     while len(set(names.values())) < len(set(paths)):
-        names = {str(path): "_".join((*path.parts[-depth:-1], path.stem)).replace("/", "") + ".png" for path in paths}
+        names = {
+            str(path): "_".join((*path.parts[-depth:-1], path.stem)).replace("/", "") + ".png"
+            for path in paths
+        }
         depth += 1
     return names
 
@@ -98,6 +103,8 @@ def _print_table(results: list[Result]) -> None:
     print(f"{'score':>9}  {'p-value':>8}  verdict    regions  image   (threshold {results[0].threshold:.4g})")
     for result in results:
         verdict = "ANOMALOUS" if result.is_anomalous else "ok"
-        print(f"{result.score:9.4g}  {result.p_value:8.3g}  {verdict:<9}  {len(result.regions):7d}  {result.path}")
+        print(
+            f"{result.score:9.4g}  {result.p_value:8.3g}  {verdict:<9}  {len(result.regions):7d}  {result.path}"
+        )
     anomalous = sum(result.is_anomalous for result in results)
     print(f"{anomalous} of {len(results)} anomalous")

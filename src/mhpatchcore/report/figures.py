@@ -1,0 +1,282 @@
+"""Figures in one style, readable in grey print and by colour-blind people.
+
+Every function returns a matplotlib `Figure`, never shown and known to no global state; `save_figure` writes it
+as PNG and SVG. Whatever a colour says is also said by a marker, a dash pattern or a hatch.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.patheffects import withStroke
+from matplotlib.ticker import FuncFormatter, Locator, LogLocator, MaxNLocator, NullLocator
+from matplotlib.transforms import Bbox
+from numpy.typing import ArrayLike
+from PIL import Image
+
+from mhpatchcore.arrays import Array, Doubles
+from mhpatchcore.detector import Result
+from mhpatchcore.drawing import outlined, overlay
+from mhpatchcore.files import atomic_path
+from mhpatchcore.metrics import auroc, average_precision, precision_recall_curve, roc_curve
+
+BLUE, VERMILION, GREY = "#0072B2", "#D55E00", "#595959"
+# Okabe and Ito's colours that stand out on white, each with a marker and a dash pattern of its own
+LOOKS: tuple[tuple[str, str, Any], ...] = (
+    (BLUE, "o", "-"),
+    (VERMILION, "s", "--"),
+    ("#009E73", "^", "-."),
+    ("#CC79A7", "D", ":"),
+    ("#E69F00", "v", (0, (6, 1))),
+    ("#56B4E9", "P", (0, (3, 1, 1, 1, 1, 1))),
+    ("#000000", "X", (0, (1, 2))),
+)
+STYLE: dict[Any, Any] = {
+    "font.size": 10,
+    "axes.titlesize": 11,
+    "axes.titleweight": "bold",
+    "axes.labelsize": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "axes.grid": True,
+    "grid.color": "#d9d9d9",
+    "grid.linewidth": 0.6,
+    "legend.fontsize": 9,
+    "legend.framealpha": 0.9,
+    "lines.linewidth": 1.8,
+    "lines.markersize": 6,
+    "hatch.linewidth": 0.8,
+    "figure.constrained_layout.use": True,
+    "savefig.dpi": 200,
+    "svg.hashsalt": "mhpatchcore",  # the same figure gives the same bytes
+}
+BINS = 32
+PANEL_PIXELS = 512
+
+
+@dataclass(frozen=True, eq=False)
+class Series:
+    """A labelled line through the points x (n,), y (n,)."""
+
+    label: str
+    x: ArrayLike
+    y: ArrayLike
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a configuration needs and what it gives."""
+
+    label: str
+    ram: float
+    auroc: float
+
+
+def figure_bytes(figure: Figure, kind: str) -> bytes:
+    """The figure as a "png" or "svg" file, without the date that would make each copy differ."""
+    buffer = io.BytesIO()
+    with rc_context(STYLE):
+        figure.savefig(buffer, format=kind, metadata={"Date": None} if kind == "svg" else None)
+    return buffer.getvalue()
+
+
+def save_figure(figure: Figure, stem: str | Path) -> None:
+    """Write `stem`.png and `stem`.svg, each whole or not at all."""
+    for kind in ("png", "svg"):
+        with atomic_path(f"{stem}.{kind}") as temporary:
+            temporary.write_bytes(figure_bytes(figure, kind))
+
+
+@rc_context(STYLE)
+def roc_figure(labels: ArrayLike, scores: ArrayLike, threshold: float) -> Figure | None:
+    """ROC curve of labels (n,) and scores (n,) with the threshold's place on it; None for a single class."""
+    curve = roc_curve(labels, scores)
+    if curve is None:
+        return None
+    is_anomalous, flagged = np.asarray(labels, bool), np.asarray(scores) > threshold
+    figure, axes = _square("ROC", "good parts rejected", "defects found")
+    axes.plot([0, 1], [0, 1], color=GREY, linestyle=":", linewidth=1, label="by chance")
+    x, y = curve.false_positive_rate, curve.true_positive_rate
+    axes.plot(x, y, color=BLUE, label=f"AUROC {auroc(labels, scores):.3f}")
+    if np.isfinite(threshold):
+        _mark_threshold(axes, flagged[~is_anomalous].mean(), flagged[is_anomalous].mean())
+    axes.legend(loc="lower right")
+    return figure
+
+
+@rc_context(STYLE)
+def precision_recall_figure(labels: ArrayLike, scores: ArrayLike, threshold: float) -> Figure | None:
+    """Precision over recall of labels (n,) and scores (n,); None for a single class."""
+    curve = precision_recall_curve(labels, scores)
+    if curve is None:
+        return None
+    is_anomalous, flagged = np.asarray(labels, bool), np.asarray(scores) > threshold
+    figure, axes = _square("Precision and recall", "defects found (recall)", "rejects that are defects (precision)")
+    axes.axhline(float(is_anomalous.mean()), color=GREY, linestyle=":", linewidth=1, label="by chance")
+    label = f"average precision {average_precision(labels, scores):.3f}"
+    axes.plot(curve.recall, curve.precision, color=BLUE, drawstyle="steps-post", label=label)
+    if flagged.any():
+        _mark_threshold(axes, flagged[is_anomalous].mean(), is_anomalous[flagged].mean())
+    axes.legend(loc="lower left")
+    return figure
+
+
+@rc_context(STYLE)
+def histogram_figure(labels: ArrayLike, scores: ArrayLike, threshold: float) -> Figure:
+    """How often each score occurs, normal and anomalous, over a logarithmic axis: distances have a long tail."""
+    is_anomalous, score = np.asarray(labels, bool), np.asarray(scores, np.float64)
+    figure, axes = _plot((7.2, 3.4), "Scores", "score (squared distance, logarithmic)", "images")
+    bins = _log_bins(score, threshold)
+    classes = (("good", ~is_anomalous, BLUE, "///"), ("defective", is_anomalous, VERMILION, "\\\\\\"))
+    for name, members, colour, hatch in classes:
+        axes.hist(
+            np.clip(score[members], bins[0], bins[-1]),
+            bins.tolist(),
+            histtype="stepfilled",
+            facecolor=(colour, 0.22),
+            edgecolor=colour,
+            hatch=hatch,
+            linewidth=1.4,
+            label=f"{name} ({members.sum()})",
+        )
+    if np.isfinite(threshold):
+        axes.axvline(threshold, color="black", linestyle="--", linewidth=1.4, label=f"threshold {threshold:.4g}")
+    _log_scale(axes, bins[0], bins[-1])
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.legend(loc="upper right")
+    return figure
+
+
+@rc_context(STYLE)
+def lines_figure(series: Sequence[Series], title: str, x_label: str, y_label: str) -> Figure:
+    """Lines with markers, for instance peak RAM over the number of images for several configurations."""
+    figure, axes = _plot((6.4, 4.0), title, x_label, y_label)
+    for i, one in enumerate(series):
+        colour, marker, dashes = LOOKS[i % len(LOOKS)]
+        axes.plot(one.x, one.y, color=colour, marker=marker, linestyle=dashes, label=one.label)
+    axes.set_ylim(bottom=0)
+    axes.legend(loc="best")
+    return figure
+
+
+@rc_context(STYLE)
+def pareto_figure(costs: Sequence[Cost], ram_label: str = "peak RAM (MB)") -> Figure:
+    """AUROC over RAM, one labelled marker for each configuration; a line joins those that none other beats."""
+    figure, axes = _plot((7.2, 4.6), "AUROC and memory", ram_label, "image AUROC")
+    front = pareto_front(costs)
+    axes.step([c.ram for c in front], [c.auroc for c in front], where="post", color=GREY, linewidth=1, zorder=1)
+    for i, cost in enumerate(costs):
+        # past the last look the markers shift, so that each pair of colour and marker occurs once
+        colour, marker = LOOKS[i % len(LOOKS)][0], LOOKS[(i + i // len(LOOKS)) % len(LOOKS)][1]
+        axes.scatter(cost.ram, cost.auroc, s=60, color=colour, marker=marker, edgecolor="black", linewidth=0.6)
+    axes.margins(0.12)
+    _log_scale(axes, min(c.ram for c in costs), max(c.ram for c in costs))
+    _label_points(figure, axes, costs)
+    return figure
+
+
+def pareto_front(costs: Iterable[Cost]) -> list[Cost]:
+    """Those for which none other takes no more memory and gives at least the same AUROC, by rising RAM.
+
+    >>> [c.label for c in pareto_front([Cost("a", 1, 0.9), Cost("b", 2, 0.8), Cost("c", 3, 0.95)])]
+    ['a', 'c']
+    """
+    front: list[Cost] = []
+    for cost in sorted(costs, key=lambda c: (c.ram, -c.auroc)):
+        if not front or cost.auroc > front[-1].auroc:
+            front.append(cost)
+    return front
+
+
+@rc_context(STYLE)
+def qualitative_figure(rows: Sequence[tuple[str, Array, Result]]) -> Figure:
+    """One row for each (label, pixels (H, W, 3), result): image, heatmap, predicted segmentation."""
+    shapes = [pixels.shape[0] / pixels.shape[1] for _, pixels, _ in rows]
+    figure = Figure(figsize=(6.6, 2.1 * sum(shapes) + 0.3))
+    grid = figure.subplots(len(rows), 3, squeeze=False, gridspec_kw={"height_ratios": shapes})
+    for axes, title in zip(grid[0], ("image", "heatmap", "predicted segmentation"), strict=True):
+        axes.set_title(title)
+    for line, (label, pixels, result) in zip(grid, rows, strict=True):
+        heat = overlay(pixels, result.map, result.pixel_threshold)
+        for axes, panel in zip(line, (pixels, heat, outlined(pixels, result.mask)), strict=True):
+            axes.imshow(_reduced(panel))
+            axes.set(xticks=[], yticks=[])
+            axes.spines[:].set(visible=True, color="#bfbfbf", linewidth=0.6)
+        line[0].set_ylabel(label)
+    return figure
+
+
+def _plot(size: tuple[float, float], title: str, x_label: str, y_label: str) -> tuple[Figure, Axes]:
+    figure = Figure(figsize=size)
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    axes.set(title=title, xlabel=x_label, ylabel=y_label)
+    return figure, axes
+
+
+def _square(title: str, x_label: str, y_label: str) -> tuple[Figure, Axes]:
+    """Axes from 0 to 1, with room for lines that run along their edges."""
+    figure, axes = _plot((4.2, 4.2), title, x_label, y_label)
+    axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), aspect="equal")
+    return figure, axes
+
+
+def _mark_threshold(axes: Axes, x: float, y: float) -> None:
+    axes.plot(x, y, color=VERMILION, marker="o", markeredgecolor="black", linestyle="", label="threshold", zorder=3)
+
+
+def _log_bins(scores: Doubles, threshold: float) -> Doubles:
+    """Edges (BINS + 1,) over all positive scores and the threshold; a score of 0 belongs into the first bin."""
+    values = np.append(scores, threshold)
+    values = values[np.isfinite(values) & (values > 0)]
+    low, high = (values.min(), values.max()) if values.size else (1.0, 1.0)
+    return np.geomspace(low / 1.05, high * 1.05, BINS + 1)
+
+
+def _log_scale(axes: Axes, low: float, high: float) -> None:
+    """A logarithmic x axis with plain numbers, as many as its span bears."""
+    decades = np.log10(high / low)
+    locator: Locator = MaxNLocator(5) if decades < 0.7 else LogLocator(subs=(1, 2, 5) if decades < 3 else (1,))
+    axes.set_xscale("log")
+    axes.xaxis.set_major_locator(locator)
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+
+
+def _label_points(figure: Figure, axes: Axes, costs: Sequence[Cost]) -> None:
+    """Put each label on the first side of its point where it meets no other label and no marker."""
+    sides = [(9, 0, "left"), (-9, 0, "right"), (0, 11, "center"), (0, -11, "center"), (9, 11, "left"), (9, -11, "left")]
+    figure.draw_without_rendering()
+    taken = [
+        Bbox.from_bounds(x - 8, y - 8, 16, 16)
+        for x, y in axes.transData.transform([(cost.ram, cost.auroc) for cost in costs])
+    ]
+    for cost in costs:
+        for x, y, side in sides:
+            text = axes.annotate(
+                cost.label, (cost.ram, cost.auroc), (x, y), textcoords="offset points", ha=side, va="center", fontsize=9
+            )
+            text.set_path_effects([withStroke(linewidth=3, foreground="white")])
+            box = text.get_window_extent()
+            inside = axes.bbox.x0 <= box.x0 and box.x1 <= axes.bbox.x1
+            if (inside and not box.count_overlaps(taken)) or (x, y, side) == sides[-1]:
+                taken.append(box)
+                break
+            text.remove()
+
+
+def _reduced(pixels: Array) -> Array:
+    """Pixels (H, W, 3) made small enough for print."""
+    image = Image.fromarray(pixels)
+    image.thumbnail((PANEL_PIXELS, PANEL_PIXELS))
+    return np.asarray(image)

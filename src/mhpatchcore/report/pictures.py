@@ -1,0 +1,128 @@
+"""One result as the parts a page needs to draw it: a photo, a layer of heat, and outlines as paths.
+
+The photo is kept once, at the original resolution up to a cap. Heat varies slowly, so a small layer stretched
+over the photo shows all of it; outlines are vectors. Together they take little more than the photo alone.
+"""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+from math import ceil
+
+import numpy as np
+from contourpy import contour_generator
+from PIL import Image
+
+from mhpatchcore.arrays import Array, Floats, Mask
+from mhpatchcore.datasets import Sample, read_mask
+from mhpatchcore.detector import Result
+from mhpatchcore.drawing import overlay
+from mhpatchcore.errors import ImageError
+from mhpatchcore.images import load_pixels
+
+PHOTO_SIDE, HEAT_SIDE, MASK_SIDE = 1024, 256, 512
+
+
+@dataclass(frozen=True)
+class Picture:
+    """An image of width × height pixels: JPEG of the image, WebP of the heat, SVG paths in its pixels.
+
+    `truth` is where the defect really is, or empty where nobody has drawn it.
+    """
+
+    width: int
+    height: int
+    photo: bytes
+    heat: bytes
+    predicted: str
+    truth: str
+
+
+def picture_of(sample: Sample, result: Result) -> Picture:
+    height, width = result.geometry.height, result.geometry.width
+    heat = _shrunk(result.map, HEAT_SIDE)
+    return Picture(
+        width=width,
+        height=height,
+        photo=_photo(load_pixels(sample.path)),
+        heat=encoded(heat_layer(heat, result.pixel_threshold), "WEBP"),
+        predicted=outline_path(heat, result.pixel_threshold, height, width),
+        truth=_truth_path(sample, height, width),
+    )
+
+
+def heat_layer(heat: Floats, threshold: float) -> Array:
+    """Heat (H, W) as RGBA (H, W, 4) that gives `drawing.overlay` when laid over a picture.
+
+    What an overlay leaves of the difference between black and white is its transparency, and what it adds to
+    black is its colour times its opacity; so the colours are defined in one place only.
+    """
+    canvas = np.zeros((*heat.shape, 3), np.uint8)
+    on_black = overlay(canvas, heat, threshold).astype(np.float32)
+    on_white = overlay(canvas + np.uint8(255), heat, threshold).astype(np.float32)
+    opacity = 1 - (on_white - on_black).mean(axis=2, keepdims=True) / 255
+    colour = on_black / np.maximum(opacity, 1 / 255)
+    layer: Array = np.clip(np.concatenate([colour, 255 * opacity], axis=2), 0, 255).astype(np.uint8)
+    return layer
+
+
+def outline_path(field: Floats, level: float, height: int, width: int) -> str:
+    """Where field (h, w) crosses `level`, as an SVG path in an image of height × width.
+
+    >>> outline_path(np.array([[0, 0, 0], [0, 1, 0], [0, 0, 0]], np.float32), 0.5, 30, 30)
+    'M15 10 20 15 15 20 10 15Z'
+    """
+    if not np.isfinite(level):
+        return ""
+    # a rim of low values closes the outlines of what touches the border
+    rimmed = np.pad(field, 1, constant_values=min(0.0, level - 1))
+    scale = np.array([width / field.shape[1], height / field.shape[0]])
+    lines = [
+        np.clip((line - 0.5) * scale, 0, [width, height])[:-1]
+        for line in contour_generator(z=rimmed).lines(level)
+        if isinstance(line, np.ndarray)
+    ]
+    return "".join(f"M{' '.join(f'{value:.4g}' for value in line.ravel())}Z" for line in lines)
+
+
+def encoded(pixels: Array, kind: str, quality: int = 82) -> bytes:
+    """Pixels (H, W, 3 or 4) as the bytes of a JPEG or WEBP file."""
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, kind, quality=quality)
+    return buffer.getvalue()
+
+
+def _photo(pixels: Array) -> bytes:
+    image = Image.fromarray(pixels)
+    image.thumbnail((PHOTO_SIDE, PHOTO_SIDE), Image.Resampling.LANCZOS)
+    return encoded(np.asarray(image), "JPEG")
+
+
+def _shrunk(heat: Floats, side: int) -> Floats:
+    """Heat (H, W) averaged down until no side is longer than `side`."""
+    image = Image.fromarray(heat.astype(np.float32))
+    scale = min(1.0, side / max(image.size))
+    size = (max(1, round(image.width * scale)), max(1, round(image.height * scale)))
+    smaller: Floats = np.asarray(image.resize(size, Image.Resampling.BILINEAR))
+    return smaller
+
+
+def _truth_path(sample: Sample, height: int, width: int) -> str:
+    if sample.mask is None:
+        return ""
+    try:
+        mask = _pooled(read_mask(sample.mask, height, width), MASK_SIDE)
+    except ImageError:
+        return ""  # the evaluation reports it
+    return outline_path(mask.astype(np.float32), 0.5, height, width)
+
+
+def _pooled(mask: Mask, side: int) -> Mask:
+    """A mask (H, W) made at most side × side by any-pooling, so that a thin scratch does not vanish."""
+    step = ceil(max(mask.shape) / side)
+    rows, columns = (-n % step for n in mask.shape)
+    padded = np.pad(mask, ((0, rows), (0, columns)))
+    blocks = padded.reshape(padded.shape[0] // step, step, padded.shape[1] // step, step)
+    pooled: Mask = blocks.any(axis=(1, 3))
+    return pooled

@@ -1,0 +1,105 @@
+"""What work costs: wall time, CPU time and peak memory, phase by phase.
+
+Peaks are the kernel's high-water marks (VmHWM), reset at the start of every phase, so no short spike is missed
+between two looks. Where the kernel does not allow the reset, a peak is that of the process so far.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+KIB = 1024
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One phase: seconds on the clock and of CPU, and the peak of resident memory in bytes."""
+
+    name: str
+    wall_seconds: float
+    cpu_seconds: float
+    peak_rss: int
+    items: int
+
+    @property
+    def items_per_second(self) -> float:
+        return self.items / self.wall_seconds if self.wall_seconds > 0 else 0.0
+
+
+class Telemetry:
+    """Listens to progress reports and measures each phase between its first report and the next phase's.
+
+    >>> telemetry = Telemetry()
+    >>> telemetry.progress("extract", 0, 2); telemetry.progress("extract", 2, 2); telemetry.finish()
+    >>> [phase.name for phase in telemetry.phases]
+    ['extract']
+    """
+
+    def __init__(self, also: Callable[[str, int, int], None] | None = None) -> None:
+        self.baseline_rss = current_rss()
+        self.phases: list[Phase] = []
+        self._also = also
+        self._open: tuple[str, float, float] | None = None
+        self._items = 0
+
+    def progress(self, phase: str, done: int, total: int) -> None:
+        """The listener to hand to whatever reports progress."""
+        if self._open is None or self._open[0] != phase:
+            self.finish()
+            reset_peak()
+            self._open = (phase, time.perf_counter(), cpu_seconds())
+        self._items = done
+        if self._also is not None:
+            self._also(phase, done, total)
+
+    def finish(self) -> None:
+        """End the phase under way."""
+        if self._open is not None:
+            name, wall, cpu = self._open
+            self.phases.append(
+                Phase(name, time.perf_counter() - wall, cpu_seconds() - cpu, peak_rss(), self._items)
+            )
+            self._open = None
+
+    @property
+    def peak_rss(self) -> int:
+        return max([phase.peak_rss for phase in self.phases], default=peak_rss())
+
+    def to_json(self) -> dict[str, Any]:
+        phases = [asdict(phase) | {"items_per_second": phase.items_per_second} for phase in self.phases]
+        return {"baseline_rss": self.baseline_rss, "peak_rss": self.peak_rss, "phases": phases}
+
+
+def current_rss() -> int:
+    """Resident memory of this process now, in bytes."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def peak_rss() -> int:
+    """High-water mark of this process (since the last reset) or of a finished child, whichever is larger."""
+    own = next(
+        int(line.split()[1])
+        for line in Path("/proc/self/status").read_text().splitlines()
+        if line.startswith("VmHWM")
+    )
+    return max(own, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss) * KIB
+
+
+def reset_peak() -> None:
+    """Start a new high-water mark at the present size, if the kernel lets us."""
+    with suppress(OSError):  # a sandbox may forbid it: peaks are then those since the start
+        Path("/proc/self/clear_refs").write_text("5")
+
+
+def cpu_seconds() -> float:
+    """CPU time of this process and its finished children."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
