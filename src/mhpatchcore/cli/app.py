@@ -5,11 +5,11 @@ from __future__ import annotations
 import typer
 
 from mhpatchcore import __version__
-from mhpatchcore.cli import demo, fit, info, score
+from mhpatchcore.cli import benchmark, demo, fit, info, score
 
 EPILOG = (
     "Exit codes: 0 done · 1 `score --fail` found an anomaly · 2 wrong usage or settings · 3 an image cannot be read · "
-    "4 a model file cannot be read · 5 backbone weights cannot be had · 130 interrupted."
+    "4 a model file cannot be read · 5 backbone weights cannot be had · 6 a cell of a benchmark failed · 130 interrupted."
 )
 
 app = typer.Typer(
@@ -25,6 +25,9 @@ app.command("fit")(fit.fit)
 app.command("score")(score.score)
 app.command("info")(info.info)
 app.command("demo")(demo.demo)
+app.command("benchmark")(benchmark.benchmark)
+app.command("ladder")(benchmark.ladder)
+app.command("presets")(benchmark.presets)
 
 
 def _version(wanted: bool) -> None:

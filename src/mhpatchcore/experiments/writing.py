@@ -1,0 +1,54 @@
+"""Tables and figures of a grid, written into its folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from mhpatchcore.experiments.table import Table
+from mhpatchcore.experiments.tables import dataset_table, paper_tables
+from mhpatchcore.files import write_text
+from mhpatchcore.presets import PRESETS
+
+STYLE = (
+    "<!doctype html><meta charset=utf-8><meta name=viewport content='width=device-width'><title>mhpatchcore</title>"
+    "<style>body{font:15px system-ui;margin:2rem auto;max-width:70rem;padding:0 1rem}table{border-collapse:collapse;"
+    "margin:2rem 0;display:block;overflow-x:auto}caption{text-align:left;font-weight:600;padding:.5rem 0}"
+    "td,th{padding:.3rem .7rem;border-bottom:1px solid #ccc;text-align:left;font-variant-numeric:tabular-nums}</style>"
+)
+
+
+def write_tables(rows: Sequence[dict[str, Any]], statistics: Sequence[dict[str, Any]], folder: Path) -> list[Path]:
+    """All tables as Markdown, LaTeX and HTML, and the AUROC/RAM figure."""
+    tables = {"datasets": dataset_table(statistics), **paper_tables(rows)}
+    return [*write_formats(tables, folder), *_pareto(rows, folder)]
+
+
+def write_formats(tables: Mapping[str, Table], folder: Path, stem: str = "tables") -> list[Path]:
+    markdown, latex, page = (folder / f"{stem}{suffix}" for suffix in (".md", ".tex", ".html"))
+    write_text(markdown, "\n".join(table.markdown() for table in tables.values()))
+    write_text(latex, "\n".join(table.latex() for table in tables.values()))
+    write_text(page, STYLE + "".join(table.html() for table in tables.values()))
+    return [markdown, latex, page]
+
+
+def _pareto(rows: Sequence[dict[str, Any]], folder: Path) -> list[Path]:
+    """Mean image AUROC against the largest peak memory, one point per configuration."""
+    from mhpatchcore.report.figures import Cost, pareto_figure
+
+    points = []
+    for name in dict.fromkeys(row["preset"] for row in rows):
+        own = [row for row in rows if row["preset"] == name]
+        auroc = sum(row["image_auroc"] for row in own) / len(own)
+        title = PRESETS[name].title if name in PRESETS else name
+        points.append(Cost(title, max(row["peak_rss"] for row in own) / 1e6, auroc))
+    return write_figure(pareto_figure(points), folder / "figures" / "pareto") if points else []
+
+
+def write_figure(figure: Any, stem: Path) -> list[Path]:
+    """A figure as PNG and SVG."""
+    from mhpatchcore.report.figures import save_figure
+
+    save_figure(figure, stem)
+    return [stem.with_suffix(".png"), stem.with_suffix(".svg")]
