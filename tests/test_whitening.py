@@ -76,7 +76,7 @@ def test_euclidean_metric_is_the_plain_projection() -> None:
     assert (whitening.lam, whitening.jitter) == (0.0, 0.0)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=30), st.integers(1, 100))
 def test_retained_dimension_is_minimal(variances: list[int], percent: int) -> None:
     variances = sorted(variances, reverse=True)

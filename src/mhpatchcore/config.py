@@ -54,6 +54,7 @@ class Config:
     q: int | None = None
     # score
     score: str = "map-max"
+    reach: float = 1.0
     neighbours: int = 9
     sigma: float = 4.0
     # threshold

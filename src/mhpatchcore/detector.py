@@ -12,7 +12,7 @@ import numpy as np
 
 from mhpatchcore import backbone as backbones
 from mhpatchcore.arrays import Array, Doubles, Floats, Indices, Mask
-from mhpatchcore.backbone.session import Backbone
+from mhpatchcore.backbone.session import Backbone, make_session
 from mhpatchcore.calibration import Calibration
 from mhpatchcore.config import Config
 from mhpatchcore.errors import ImageError, UserError
@@ -147,7 +147,7 @@ class Detector:
     def score(self, images: ImageLike | Sequence[ImageLike]) -> Result | list[Result]:
         """Score one image (a path or an array) or many of them."""
         if isinstance(images, str | Path | np.ndarray):
-            return self._score_one(images, self.backbone)
+            return self._score_one(images, self.session)
         return [result for result in self.score_many(images) if result is not None]
 
     def score_many(
@@ -160,11 +160,11 @@ class Detector:
 
         An image that cannot be read raises, or with `on_error` is reported to it and gives None.
         """
-        network = replace(self.backbone, threads=1)
+        session = make_session(self.graph, 1)
 
         def one(image: ImageLike) -> Result | ImageError:
             try:
-                return self._score_one(image, network)
+                return self._score_one(image, session)
             except ImageError as error:
                 if on_error is None:
                     raise
@@ -178,11 +178,14 @@ class Detector:
             else:
                 yield outcome
 
-    def _score_one(self, image: ImageLike, network: Backbone) -> Result:
+    def _score_one(self, image: ImageLike, session: Any) -> Result:
         view, geometry = load_view(image, self.config.preprocessing)
-        descriptors = network(view[None])
-        z = self.whitening(descriptors.reshape(-1, network.info.dim))
-        patches = self.scorer(z)
+        feed = {"image": np.ascontiguousarray(view[None], np.float32)}
+        if self.config.score == "reweighted":
+            distances, z = session.run(["output", "z"], feed)
+            patches = self.scorer.summarise(distances, z.T)
+        else:
+            patches = self.scorer.summarise(session.run(["output"], feed)[0])
         return Result(
             path=str(image) if isinstance(image, str | Path) else None,
             score=patches.score,
@@ -193,6 +196,18 @@ class Detector:
             geometry=geometry,
             config=self.config,
         )
+
+    @cached_property
+    def graph(self) -> bytes:
+        """From the view to patch scores, as an ONNX graph."""
+        from mhpatchcore.inference import scoring_graph
+
+        return scoring_graph(self.backbone, self.whitening, self.scorer.bank, self.scorer.weights)
+
+    @cached_property
+    def session(self) -> Any:
+        """The graph ready to score one image at a time on all cores."""
+        return make_session(self.graph)
 
     @cached_property
     def scorer(self) -> Scorer:

@@ -38,6 +38,7 @@ MH: dict[str, Any] = {
     "K": 1000,
     "m_c": 256,
     "score": "reweighted",
+    "reach": 0.0,
     "neighbours": 9,
     "sigma": 4.0,
     "calibration": "cross-image",

@@ -14,6 +14,7 @@ from functools import cached_property
 import numpy as np
 
 from mhpatchcore.arrays import Floats, Indices, Mask
+from mhpatchcore.bank.reach import reach_weights
 from mhpatchcore.bank.search import nearest_rows, neighbour_table
 from mhpatchcore.config import Config
 from mhpatchcore.maps import view_map
@@ -21,10 +22,9 @@ from mhpatchcore.maps import view_map
 
 @dataclass(frozen=True, eq=False)
 class PatchScores:
-    """One image: patch scores a (h, w), each patch's nearest bank row (h, w), image score, peak of the map."""
+    """One image: patch scores a (h, w), the image score, and the peak of the smoothed map."""
 
     a: Floats
-    nearest: Indices
     score: float
     peak: float
 
@@ -39,16 +39,26 @@ class Scorer:
 
     def __call__(self, z: Floats, among: Mask | None = None) -> PatchScores:
         """Score whitened patches z (h·w, k), against all bank rows or those marked in `among` (K,)."""
-        nearest, distances = nearest_rows(z, self.bank, among)
+        nearest, distances = nearest_rows(z, self.bank, among, self.weights)
+        return self.summarise(distances, z, nearest)
+
+    def summarise(self, distances: Floats, z: Floats | None = None, nearest: Indices | None = None) -> PatchScores:
+        """From distances (h·w,) to scores; only the reweighted rule asks for patches and their nearest rows."""
         a, config = distances.reshape(self.grid), self.config
         peak = float(view_map(a, config.size, config.size, config.sigma).max())
         if config.score == "map-max":
-            score = peak
-        elif config.score == "reweighted":
-            score = reweighted(z, distances, self.bank, self.neighbours[nearest[int(distances.argmax())]])
-        else:
-            score = float(a.max())
-        return PatchScores(a, nearest.reshape(self.grid), score, peak)
+            return PatchScores(a, peak, peak)
+        if config.score == "max":
+            return PatchScores(a, float(a.max()), peak)
+        assert z is not None
+        u = int(distances.argmax())
+        row = nearest_rows(z[u : u + 1], self.bank)[0][0] if nearest is None else nearest[u]
+        return PatchScores(a, reweighted(z[u], distances[u], self.bank[self.neighbours[row]]), peak)
+
+    @cached_property
+    def weights(self) -> Floats:
+        """How far each bank row speaks (K,)."""
+        return reach_weights(self.bank, self.config.reach)
 
     @cached_property
     def neighbours(self) -> Indices:
@@ -56,13 +66,12 @@ class Scorer:
         return neighbour_table(self.bank, self.config.neighbours)
 
 
-def reweighted(z: Floats, a: Floats, bank: Floats, neighbours: Indices) -> float:
-    """w(x)·a(u*) for patches z (n, k) with scores a (n,), and N_b(m*) as rows of the bank.
+def reweighted(z: Floats, a: float, neighbours: Floats) -> float:
+    """w(x)·a(u*) for the patch z (k,) with the largest score a, and the rows (b, k) of N_b(m*), m* first.
 
     τ = max δ(u*, m) keeps the exponentials finite; it cancels.
     """
-    u = int(a.argmax())
-    distances = ((z[u].astype(np.float64) - bank[neighbours]) ** 2).sum(axis=1)
+    distances = ((z.astype(np.float64) - neighbours) ** 2).sum(axis=1)
     tau = distances.max()
     weight = 1 - np.exp(distances[0] - tau) / np.exp(distances - tau).sum()
-    return float(weight * a[u])
+    return float(weight * a)

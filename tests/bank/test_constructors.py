@@ -125,6 +125,11 @@ def test_offline_greedy_by_fraction() -> None:
     assert len(offline_greedy(Stream.of(made), fraction=1e-9)) == 1
 
 
+def test_a_fraction_in_the_recipe_is_not_overruled_by_the_default_k() -> None:
+    config = Config(constructor="offline-greedy", fraction=0.1)
+    assert len(build_bank(Stream.of(chunks(5, high=1000)), config)) == 20
+
+
 def test_offline_greedy_start_rules() -> None:
     made = chunks(5, high=1000)
     z = pool_of(made)

@@ -16,9 +16,12 @@ import json
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
+from types import UnionType
 from typing import Any
 
 import numpy as np
+import onnx
+from onnx import compose, helper, inliner, version_converter
 
 from mhpatchcore.backbone.architecture import FeatureMap
 from mhpatchcore.backbone.descriptors import append_descriptors
@@ -28,14 +31,23 @@ from mhpatchcore.errors import UserError, WeightsError
 
 PREFIX = "user/"
 
+# what a description must say: the type of the values, how many, and an example
+NEEDED: dict[str, tuple[type | UnionType, int | None, str]] = {
+    "outputs": (str, None, '["layer2", "layer3"]'),
+    "size": (int, 2, "[224, 224]"),
+    "mean": (int | float, 3, "[123.675, 116.28, 103.53]"),
+    "std": (int | float, 3, "[58.395, 57.12, 57.375]"),
+}
+
 
 def load_custom(
     path: Path, size: tuple[int, int], layers: Sequence[str], descriptor: str
 ) -> tuple[BackboneInfo, bytes]:
     """The user's network between our normalisation and our descriptor tail, as one graph."""
+    if not path.is_file():
+        raise WeightsError(f"there is no ONNX file {path}; check the path")
     description = read_description(path)
-    if tuple(description["size"]) != size:
-        size = (int(description["size"][0]), int(description["size"][1]))
+    size = (description["size"][0], description["size"][1])  # the file takes one size, and only it knows
     layers = tuple(layers) or tuple(description["outputs"])
     descriptor = descriptor or description.get("descriptor", "concat")
     network = _read_network(path)
@@ -70,9 +82,11 @@ def read_description(path: Path) -> dict[str, Any]:
                 description = tomllib.loads(text) if suffix == ".toml" else json.loads(text)
             except ValueError as error:
                 raise UserError(f"cannot read {beside}: {error}") from error
-            missing = [key for key in ("outputs", "size", "mean", "std") if key not in description]
-            if missing:
-                raise UserError(f"{beside} does not say '{missing[0]}'; it needs outputs, size, mean and std")
+            for key, (kind, count, example) in NEEDED.items():
+                values = description.get(key) if isinstance(description, dict) else None
+                is_list = isinstance(values, list) and all(isinstance(value, kind) for value in values)
+                if not (is_list and values and len(values) == (count or len(values))):
+                    raise UserError(f"{beside} must say {key}, for example {key} = {example}")
             return dict(description)
     raise UserError(
         f"{path} needs a description beside it: {path.with_suffix('.toml').name} with outputs, size, mean and std"
@@ -80,41 +94,56 @@ def read_description(path: Path) -> dict[str, Any]:
 
 
 def _read_network(path: Path) -> Any:
-    import onnx
-    from onnx import compose, version_converter
-
     try:
-        network = onnx.load(path)
-        if network.opset_import[0].version < OPSET:
+        network = inliner.inline_local_functions(onnx.load(path))
+        if _opsets(network)[""] < OPSET:
             network = version_converter.convert_version(network, OPSET)
+        return compose.add_prefix(network, PREFIX)
     except Exception as error:  # protobuf and the converter raise many kinds
         raise WeightsError(f"cannot read the ONNX file {path}: {error}") from error
-    return compose.add_prefix(network, PREFIX)
+
+
+def _opsets(network: Any) -> dict[str, int]:
+    """Versions by domain; ONNX's own domain has two spellings."""
+    imports = network.opset_import
+    return {"" if opset.domain == "ai.onnx" else opset.domain: opset.version for opset in imports}
+
+
+def _entry(network: Any) -> str:
+    """The name of the network's input; old files list their weights as inputs as well."""
+    weights = {tensor.name for tensor in network.graph.initializer}
+    return str(next(value.name for value in network.graph.input if value.name not in weights))
 
 
 def _feature_maps(network: Any, size: tuple[int, int], layers: Sequence[str], path: Path) -> list[FeatureMap]:
     """Shapes of the named outputs, found by running the network once."""
-    session = make_session(network.SerializeToString())
-    outputs = [output.name for output in session.get_outputs()]
+    outputs = [output.name for output in network.graph.output]
     unknown = [layer for layer in layers if PREFIX + layer not in outputs]
     if unknown:
         known = ", ".join(name.removeprefix(PREFIX) for name in outputs)
         raise UserError(f"{path} has no output '{unknown[0]}'; it has: {known}")
     names = [PREFIX + layer for layer in layers]
-    feed = {session.get_inputs()[0].name: np.zeros((1, 3, *size), np.float32)}
-    arrays = session.run(names, feed)
-    flat = [name for name, array in zip(layers, arrays, strict=True) if array.ndim != 4]
-    if flat:
-        raise UserError(f"output '{flat[0]}' of {path} is no feature map (N, C, h, w)")
+    try:
+        session = make_session(network.SerializeToString())
+        arrays = session.run(names, {_entry(network): np.zeros((1, 3, *size), np.float32)})
+    except Exception as error:  # ONNX Runtime's errors have no common base
+        raise UserError(
+            f"{path} does not run on an image (1, 3, {size[0]}, {size[1]}), the size in its description: {error}"
+        ) from error
+    wrong = [
+        name
+        for name, array in zip(layers, arrays, strict=True)
+        if array.ndim != 4 or array.dtype != np.float32
+    ]
+    if wrong:
+        raise UserError(f"output '{wrong[0]}' of {path} is no float32 feature map (N, C, h, w)")
     return [FeatureMap(name, *array.shape[1:]) for name, array in zip(names, arrays, strict=True)]
 
 
 def _insert(graph: Graph, network: Any, image: str) -> None:
-    """Put the network's nodes behind the tensor `image`."""
-    entry = network.graph.input[0].name
-    for node in network.graph.node:
-        for i, name in enumerate(node.input):
-            if name == entry:
-                node.input[i] = image
-        graph.nodes.append(node)
+    """Put the network behind the tensor `image`, under the operator versions it was written for."""
+    graph.nodes.append(helper.make_node("Identity", [image], [_entry(network)]))
+    graph.nodes.extend(network.graph.node)
     graph.initializers.extend(network.graph.initializer)
+    graph.opsets |= _opsets(network)
+    graph.ir_version = max(graph.ir_version, network.ir_version)

@@ -21,6 +21,7 @@ from mhpatchcore.backbone.graph import Graph
 from mhpatchcore.errors import UserError
 
 PATCHCORE_DIM = 1024
+LOCAL = "local_"
 
 
 def append_descriptors(graph: Graph, maps: Sequence[FeatureMap], kind: str) -> FeatureMap:
@@ -31,17 +32,17 @@ def append_descriptors(graph: Graph, maps: Sequence[FeatureMap], kind: str) -> F
     height, width = maps[0].height, maps[0].width
     if any(layer.height > height or layer.width > width for layer in maps):
         raise UserError("list the layer with the finest grid first: the others are aligned to it")
-    aligned = [
-        layer
-        if (layer.height, layer.width) == (height, width)
-        else FeatureMap(graph.resize_bilinear(layer.name, height, width), layer.channels, height, width)
-        for layer in tails[kind](graph, maps)
-    ]
-    joined = aligned[0].name
-    if len(aligned) > 1:
-        joined = graph.node("Concat", [layer.name for layer in aligned], axis=1)
+    locals_ = tails[kind](graph, maps)
+    aligned = []
+    for i, layer in enumerate(locals_):
+        # published, so that scoring can whiten each layer on its own grid, before alignment
+        name = f"{LOCAL}{i}"
+        graph.publish(layer.name, name, (layer.channels, layer.height, layer.width))
+        same = (layer.height, layer.width) == (height, width)
+        aligned.append(name if same else graph.resize_bilinear(name, height, width))
+    joined = aligned[0] if len(aligned) == 1 else graph.node("Concat", aligned, axis=1)
     rows = graph.node("Transpose", [joined], perm=[0, 2, 3, 1])
-    return FeatureMap(rows, sum(layer.channels for layer in aligned), height, width)
+    return FeatureMap(rows, sum(layer.channels for layer in locals_), height, width)
 
 
 def _local_means(graph: Graph, maps: Sequence[FeatureMap]) -> list[FeatureMap]:

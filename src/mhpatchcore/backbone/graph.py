@@ -13,7 +13,7 @@ from mhpatchcore.arrays import Array
 
 State = Mapping[str, Array]
 
-GRAPH_VERSION = 1  # part of the cache key: raise it when any graph built here changes
+GRAPH_VERSION = 2  # part of the cache key: raise it when any graph built here changes
 OPSET = 18
 IR_VERSION = 9
 
@@ -26,15 +26,38 @@ class Graph:
         self.height, self.width = height, width
         self.nodes: list[Any] = []
         self.initializers: list[Any] = []
+        self.named: dict[str, list[int]] = {}
+        self.prefix = ""
+        self.opsets = {"": OPSET}
+        self.ir_version = IR_VERSION
         self.inputs = [helper.make_tensor_value_info("image", TensorProto.FLOAT, ["N", height, width, 3])]
 
-    def node(self, op: str, inputs: Sequence[str], prefix: str = "", **attributes: Any) -> str:
-        output = f"{prefix}{op.lower()}_{len(self.nodes)}"
+    @staticmethod
+    def reopen(content: bytes) -> Graph:
+        """A finished graph, to be continued from its published tensors."""
+        model = onnx.load_model_from_string(content)
+        dims = model.graph.input[0].type.tensor_type.shape.dim
+        graph = Graph(model.graph.name, dims[1].dim_value, dims[2].dim_value)
+        graph.nodes, graph.initializers = list(model.graph.node), list(model.graph.initializer)
+        graph.opsets = {opset.domain: opset.version for opset in model.opset_import}
+        graph.ir_version = model.ir_version
+        graph.prefix = "tail_"  # keeps new names apart from those that are there
+        for info in model.graph.value_info:
+            graph.named[info.name] = [dim.dim_value for dim in info.type.tensor_type.shape.dim[1:]]
+        return graph
+
+    def node(self, op: str, inputs: Sequence[str], **attributes: Any) -> str:
+        output = f"{self.prefix}{op.lower()}_{len(self.nodes)}"
         self.nodes.append(helper.make_node(op, list(inputs), [output], name=output, **attributes))
         return output
 
+    def publish(self, x: str, name: str, shape: Sequence[int]) -> None:
+        """Give the tensor x (N, *shape) a name by which it can be found in the finished graph."""
+        self.nodes.append(helper.make_node("Identity", [x], [name], name=name))
+        self.named[name] = list(shape)
+
     def constant(self, array: Array) -> str:
-        name = f"constant_{len(self.initializers)}"
+        name = f"{self.prefix}constant_{len(self.initializers)}"
         self.initializers.append(numpy_helper.from_array(np.ascontiguousarray(array), name))
         return name
 
@@ -112,17 +135,31 @@ class Graph:
             coordinate_transformation_mode="half_pixel",
         )
 
-    def model(self, output: str, output_shape: Sequence[int | str]) -> Any:
-        """The finished `onnx.ModelProto`, holding only what `output` needs, published as `output`."""
-        nodes = _needed_nodes(self.nodes, output)
-        used = {name for node in nodes for name in node.input}
+    def model(
+        self, output: str, output_shape: Sequence[int | str], **also: tuple[str, Sequence[int | str]]
+    ) -> Any:
+        """The finished `onnx.ModelProto`, holding only what is needed for `output` and what is `also` wanted.
+
+        The first is published as "output", the others (tensor, shape) under their keywords.
+        """
+        outputs = {"output": (output, output_shape), **also}
+        nodes = _needed_nodes(self.nodes, {tensor for tensor, _ in outputs.values()})
+        used = {name for node in nodes for name in _reads(node)}
         constants = [tensor for tensor in self.initializers if tensor.name in used]
-        nodes.append(helper.make_node("Identity", [output], ["output"]))
-        result = helper.make_tensor_value_info("output", TensorProto.FLOAT, list(output_shape))
-        graph = helper.make_graph(nodes, self.name, self.inputs, [result], constants)
-        model = helper.make_model(
-            graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION
-        )
+        nodes += [helper.make_node("Identity", [tensor], [name]) for name, (tensor, _) in outputs.items()]
+        results = [
+            helper.make_tensor_value_info(name, TensorProto.FLOAT, list(shape))
+            for name, (_, shape) in outputs.items()
+        ]
+        kept = {name for node in nodes for name in node.output}
+        shapes = [
+            helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N", *shape])
+            for name, shape in self.named.items()
+            if name in kept
+        ]
+        graph = helper.make_graph(nodes, self.name, self.inputs, results, constants, value_info=shapes)
+        opsets = [helper.make_opsetid(domain, version) for domain, version in self.opsets.items()]
+        model = helper.make_model(graph, opset_imports=opsets, ir_version=self.ir_version)
         onnx.checker.check_model(model)
         return model
 
@@ -136,11 +173,17 @@ def fold_batch_norm(state: State, conv: str, bn: str, eps: float) -> tuple[Array
     return weight.astype(np.float32), bias.astype(np.float32)
 
 
-def _needed_nodes(nodes: Sequence[Any], output: str) -> list[Any]:
-    """The nodes that `output` depends on, in their order: the network is cut after its last needed layer."""
-    needed, kept = {output}, []
+def _needed_nodes(nodes: Sequence[Any], outputs: set[str]) -> list[Any]:
+    """The nodes that `outputs` depend on, in their order: the network is cut after its last needed layer."""
+    needed, kept = set(outputs), []
     for node in reversed(nodes):
         if any(name in needed for name in node.output):
-            needed.update(node.input)
+            needed |= _reads(node)
             kept.append(node)
     return kept[::-1]
+
+
+def _reads(node: Any) -> set[str]:
+    """The tensors a node depends on, including those that the branches of an If or Loop take from outside."""
+    branches = [graph for attribute in node.attribute for graph in (attribute.g, *attribute.graphs)]
+    return set(node.input).union(*(_reads(inner) for branch in branches for inner in branch.node))

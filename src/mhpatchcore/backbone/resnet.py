@@ -8,27 +8,35 @@ from functools import partial
 
 from mhpatchcore.backbone.architecture import Architecture, FeatureMap
 from mhpatchcore.backbone.graph import Graph, State
+from mhpatchcore.errors import WeightsError
 
 EPS = 1e-5
 
 
 @dataclass(frozen=True)
 class Shape:
-    """Blocks per stage, and whether a block is the three-convolution bottleneck."""
+    """Blocks per stage, whether a block is the three-convolution bottleneck, and layer1's inner channels."""
 
     blocks: tuple[int, int, int, int]
     bottleneck: bool
+    width: int
 
 
 SHAPES = {
-    "resnet18": Shape((2, 2, 2, 2), bottleneck=False),
-    "resnet50": Shape((3, 4, 6, 3), bottleneck=True),
-    "wide_resnet50_2": Shape((3, 4, 6, 3), bottleneck=True),
+    "resnet18": Shape((2, 2, 2, 2), bottleneck=False, width=64),
+    "resnet50": Shape((3, 4, 6, 3), bottleneck=True, width=64),
+    "wide_resnet50_2": Shape((3, 4, 6, 3), bottleneck=True, width=128),
 }
 
 
 def build(shape: Shape, graph: Graph, state: State, x: str) -> Mapping[str, FeatureMap]:
     """Write the network from the normalised image `x` to layer4; returns layer1 … layer4."""
+    found = state["layer1.0.conv2.weight"].shape[0]
+    if found != shape.width:  # the names alone do not tell a wide network from a narrow one
+        raise WeightsError(
+            f"the weights are {found} channels wide where {graph.name} has {shape.width}: "
+            "they are for another network"
+        )
     x = graph.relu(graph.conv_bn(x, state, "conv1", "bn1", EPS, stride=2, padding=3))
     x = graph.node("MaxPool", [x], kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
     height, width = (_halved(_halved(side)) for side in (graph.height, graph.width))

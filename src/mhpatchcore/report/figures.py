@@ -44,6 +44,7 @@ STYLE: dict[Any, Any] = {
     "font.size": 10,
     "axes.titlesize": 11,
     "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
     "axes.labelsize": 10,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -121,7 +122,9 @@ def precision_recall_figure(labels: ArrayLike, scores: ArrayLike, threshold: flo
     if curve is None:
         return None
     is_anomalous, flagged = np.asarray(labels, bool), np.asarray(scores) > threshold
-    figure, axes = _square("Precision and recall", "defects found (recall)", "rejects that are defects (precision)")
+    figure, axes = _square(
+        "Precision and recall", "defects found (recall)", "rejects that are defects (precision)"
+    )
     axes.axhline(float(is_anomalous.mean()), color=GREY, linestyle=":", linewidth=1, label="by chance")
     label = f"average precision {average_precision(labels, scores):.3f}"
     axes.plot(curve.recall, curve.precision, color=BLUE, drawstyle="steps-post", label=label)
@@ -135,25 +138,23 @@ def precision_recall_figure(labels: ArrayLike, scores: ArrayLike, threshold: flo
 def histogram_figure(labels: ArrayLike, scores: ArrayLike, threshold: float) -> Figure:
     """How often each score occurs, normal and anomalous, over a logarithmic axis: distances have a long tail."""
     is_anomalous, score = np.asarray(labels, bool), np.asarray(scores, np.float64)
-    figure, axes = _plot((7.2, 3.4), "Scores", "score (squared distance, logarithmic)", "images")
+    figure, axes = _plot((5.8, 3.1), "Scores", "score (squared distance, logarithmic)", "images")
     bins = _log_bins(score, threshold)
     classes = (("good", ~is_anomalous, BLUE, "///"), ("defective", is_anomalous, VERMILION, "\\\\\\"))
     for name, members, colour, hatch in classes:
-        axes.hist(
-            np.clip(score[members], bins[0], bins[-1]),
-            bins.tolist(),
-            histtype="stepfilled",
-            facecolor=(colour, 0.22),
-            edgecolor=colour,
-            hatch=hatch,
-            linewidth=1.4,
-            label=f"{name} ({members.sum()})",
-        )
+        counts = np.histogram(np.clip(score[members], bins[0], bins[-1]), bins)[0]
+        # tint and hatch apart: in SVG a hatch takes over the opacity of its background
+        axes.stairs(counts, bins, fill=True, color=colour, alpha=0.18)
+        label = f"{name} ({members.sum()})"
+        axes.stairs(counts, bins, edgecolor=colour, hatch=hatch, linewidth=1.4, label=label)
     if np.isfinite(threshold):
-        axes.axvline(threshold, color="black", linestyle="--", linewidth=1.4, label=f"threshold {threshold:.4g}")
+        axes.axvline(
+            threshold, color="black", linestyle="--", linewidth=1.4, label=f"threshold {threshold:.4g}"
+        )
     _log_scale(axes, bins[0], bins[-1])
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.legend(loc="upper right")
+    # beside the title, where no bar can reach it
+    axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=3, frameon=False, borderaxespad=0.2)
     return figure
 
 
@@ -174,11 +175,15 @@ def pareto_figure(costs: Sequence[Cost], ram_label: str = "peak RAM (MB)") -> Fi
     """AUROC over RAM, one labelled marker for each configuration; a line joins those that none other beats."""
     figure, axes = _plot((7.2, 4.6), "AUROC and memory", ram_label, "image AUROC")
     front = pareto_front(costs)
-    axes.step([c.ram for c in front], [c.auroc for c in front], where="post", color=GREY, linewidth=1, zorder=1)
+    axes.step(
+        [c.ram for c in front], [c.auroc for c in front], where="post", color=GREY, linewidth=1, zorder=1
+    )
     for i, cost in enumerate(costs):
         # past the last look the markers shift, so that each pair of colour and marker occurs once
         colour, marker = LOOKS[i % len(LOOKS)][0], LOOKS[(i + i // len(LOOKS)) % len(LOOKS)][1]
-        axes.scatter(cost.ram, cost.auroc, s=60, color=colour, marker=marker, edgecolor="black", linewidth=0.6)
+        axes.scatter(
+            cost.ram, cost.auroc, s=60, color=colour, marker=marker, edgecolor="black", linewidth=0.6
+        )
     axes.margins(0.12)
     _log_scale(axes, min(c.ram for c in costs), max(c.ram for c in costs))
     _label_points(figure, axes, costs)
@@ -232,7 +237,9 @@ def _square(title: str, x_label: str, y_label: str) -> tuple[Figure, Axes]:
 
 
 def _mark_threshold(axes: Axes, x: float, y: float) -> None:
-    axes.plot(x, y, color=VERMILION, marker="o", markeredgecolor="black", linestyle="", label="threshold", zorder=3)
+    axes.plot(
+        x, y, color=VERMILION, marker="o", markeredgecolor="black", linestyle="", label="threshold", zorder=3
+    )
 
 
 def _log_bins(scores: Doubles, threshold: float) -> Doubles:
@@ -246,7 +253,9 @@ def _log_bins(scores: Doubles, threshold: float) -> Doubles:
 def _log_scale(axes: Axes, low: float, high: float) -> None:
     """A logarithmic x axis with plain numbers, as many as its span bears."""
     decades = np.log10(high / low)
-    locator: Locator = MaxNLocator(5) if decades < 0.7 else LogLocator(subs=(1, 2, 5) if decades < 3 else (1,))
+    locator: Locator = (
+        MaxNLocator(5) if decades < 0.7 else LogLocator(subs=(1, 2, 5) if decades < 3 else (1,))
+    )
     axes.set_xscale("log")
     axes.xaxis.set_major_locator(locator)
     axes.xaxis.set_minor_locator(NullLocator())
@@ -255,7 +264,14 @@ def _log_scale(axes: Axes, low: float, high: float) -> None:
 
 def _label_points(figure: Figure, axes: Axes, costs: Sequence[Cost]) -> None:
     """Put each label on the first side of its point where it meets no other label and no marker."""
-    sides = [(9, 0, "left"), (-9, 0, "right"), (0, 11, "center"), (0, -11, "center"), (9, 11, "left"), (9, -11, "left")]
+    sides = [
+        (9, 0, "left"),
+        (-9, 0, "right"),
+        (0, 11, "center"),
+        (0, -11, "center"),
+        (9, 11, "left"),
+        (9, -11, "left"),
+    ]
     figure.draw_without_rendering()
     taken = [
         Bbox.from_bounds(x - 8, y - 8, 16, 16)
@@ -264,7 +280,13 @@ def _label_points(figure: Figure, axes: Axes, costs: Sequence[Cost]) -> None:
     for cost in costs:
         for x, y, side in sides:
             text = axes.annotate(
-                cost.label, (cost.ram, cost.auroc), (x, y), textcoords="offset points", ha=side, va="center", fontsize=9
+                cost.label,
+                (cost.ram, cost.auroc),
+                (x, y),
+                textcoords="offset points",
+                ha=side,
+                va="center",
+                fontsize=9,
             )
             text.set_path_effects([withStroke(linewidth=3, foreground="white")])
             box = text.get_window_extent()

@@ -124,5 +124,4 @@ def _pooled(mask: Mask, side: int) -> Mask:
     rows, columns = (-n % step for n in mask.shape)
     padded = np.pad(mask, ((0, rows), (0, columns)))
     blocks = padded.reshape(padded.shape[0] // step, step, padded.shape[1] // step, step)
-    pooled: Mask = blocks.any(axis=(1, 3))
-    return pooled
+    return np.asarray(blocks.any(axis=(1, 3)))

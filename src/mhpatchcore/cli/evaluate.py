@@ -1,0 +1,76 @@
+"""`mhpatchcore evaluate part.mhpc DATASET --report report.html`"""
+
+from __future__ import annotations
+
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from mhpatchcore.cli.console import JsonFlag, QuietFlag, print_json, progress_display, warn
+from mhpatchcore.cli.fit import threshold_note
+from mhpatchcore.datasets import load_dataset
+from mhpatchcore.detector import Detector
+from mhpatchcore.evaluation import Evaluation
+
+
+def evaluate(
+    model: Path = typer.Argument(..., help="A model file written by `fit`."),
+    dataset: Path = typer.Argument(
+        ..., help="A data set: test/good and test/<defect>, good/ and others, or VisA."
+    ),
+    report: Path = typer.Option(
+        None, help="Write a page with curves, pictures and all scores: one HTML file."
+    ),
+    workers: int = typer.Option(None, help="Threads. [default: all cores]"),
+    as_json: bool = JsonFlag,
+    quiet: bool = QuietFlag,
+) -> None:
+    """Judge a model on labelled images: what it finds, what it misses, what it rejects in vain.
+
+    Example: mhpatchcore evaluate part.mhpc parts --report report.html
+    """
+    detector, data = Detector.load(model), load_dataset(dataset)
+    with progress_display(quiet) as progress:
+        if report is None:
+            from mhpatchcore.evaluation import evaluate as judge
+
+            evaluation = judge(detector, data, workers, progress=progress)
+        else:
+            from mhpatchcore.report.evaluation import write_report
+
+            evaluation = write_report(detector, data, report, workers=workers, progress=progress)
+    for problem in evaluation.problems:
+        warn(problem)
+    if as_json:
+        facts = evaluation.summary() | {
+            "problems": list(evaluation.problems),
+            "report": report and str(report),
+        }
+        print_json({name: _known(value) for name, value in facts.items()})
+        return
+    _print_summary(evaluation, detector)
+    if report is not None:
+        print(f"open: {report}")
+
+
+def _print_summary(evaluation: Evaluation, detector: Detector) -> None:
+    image, pixel = evaluation.image, evaluation.pixel
+    print(f"{evaluation.name}: {image.n_normal} good and {image.n_anomalous} defective images")
+    print(f"  threshold      {evaluation.threshold:.4g}: {threshold_note(detector)}")
+    print(f"  good rejected  {len(evaluation.false_alarms)} of {image.n_normal}")
+    print(f"  defects found  {image.n_anomalous - len(evaluation.misses)} of {image.n_anomalous}")
+    print(f"  {'':13}  {'AUROC':>6} {'AP':>6} {'F1-max':>6} {'AUPRO':>6}")
+    print(
+        f"  {'by image':13}  {image.auroc:6.4f} {image.average_precision:6.4f} {image.f1_max:6.4f} {'–':>6}"
+    )
+    if pixel is not None:
+        print(
+            f"  {'by pixel':13}  {pixel.auroc:6.4f} {pixel.average_precision:6.4f} {'–':>6} {pixel.aupro:6.4f}"
+        )
+
+
+def _known(value: Any) -> Any:
+    """JSON has no NaN and no infinity: null says that there is no such number."""
+    return None if isinstance(value, float) and not isfinite(value) else value

@@ -1,0 +1,191 @@
+"""The page about an evaluation: one HTML file that needs no network and holds a bounded number of pictures."""
+
+from __future__ import annotations
+
+import base64
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from mhpatchcore.datasets import Dataset
+from mhpatchcore.detector import Detector
+from mhpatchcore.drawing import OUTLINE
+from mhpatchcore.evaluation import Evaluation, Judged, evaluate
+from mhpatchcore.files import atomic_path
+from mhpatchcore.report import wording
+from mhpatchcore.report.figures import figure_bytes, histogram_figure, precision_recall_figure, roc_figure
+from mhpatchcore.report.gallery import FALSE_ALARM, FOUND, MISSED, PASSED, Exhibit, Gallery, verdict_of
+from mhpatchcore.report.pictures import encoded, heat_layer
+from mhpatchcore.telemetry import Telemetry
+
+MAX_GALLERY = 48
+HEADINGS = {
+    FALSE_ALARM: ("False alarms", "good parts that were rejected, highest score first"),
+    MISSED: ("Missed defects", "defects that were passed, lowest score first"),
+    FOUND: ("Found defects", "the strongest of each kind"),
+    PASSED: ("Good parts that passed", "the calmest ones"),
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """An image in the table; `exhibit` is the number of its picture in the gallery, 0 if it has none."""
+
+    name: str
+    judged: Judged
+    verdict: str
+    exhibit: int
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the gallery: numbered exhibits of one verdict, out of `total` such images."""
+
+    heading: str
+    note: str
+    exhibits: Sequence[tuple[int, Exhibit]]
+    total: int
+
+
+def write_report(
+    detector: Detector,
+    dataset: Dataset,
+    path: str | Path,
+    *,
+    workers: int | None = None,
+    progress: Callable[[str, int, int], None] | None = None,
+    max_gallery: int = MAX_GALLERY,
+    telemetry: Mapping[str, Any] | None = None,
+) -> Evaluation:
+    """Evaluate and write the page about it, with pictures of at most `max_gallery` images.
+
+    `telemetry` is what else to tell of costs, for instance those of the fit, in the form of `Telemetry.to_json`.
+    """
+    gallery = Gallery((sample.kind for sample in dataset.test if sample.is_anomalous), max_gallery)
+    costs = Telemetry(also=progress)
+    with atomic_path(path) as temporary:  # a place that cannot be written is known before the work, not after
+        costs.progress("score", 0, len(dataset.test))
+        evaluation = evaluate(detector, dataset, workers, gallery.offer, costs.progress)
+        costs.finish()
+        page = render(detector, evaluation, gallery.exhibits(), joined(telemetry or {}, costs.to_json()))
+        # file names may hold bytes that are no text
+        temporary.write_text(page, encoding="utf-8", errors="replace")
+    return evaluation
+
+
+def joined(earlier: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, Any]:
+    """Telemetry of one process after another: the larger peak, all phases.
+
+    >>> joined({"peak_rss": 3, "phases": ["bank"]}, {"baseline_rss": 1, "peak_rss": 2, "phases": ["score"]})
+    {'baseline_rss': 1, 'peak_rss': 3, 'phases': ['bank', 'score']}
+    """
+    return {
+        **later,
+        **earlier,
+        "peak_rss": max(earlier.get("peak_rss", 0), later["peak_rss"]),
+        "phases": [*earlier.get("phases", ()), *later["phases"]],
+    }
+
+
+def render(
+    detector: Detector, evaluation: Evaluation, exhibits: Sequence[Exhibit], telemetry: Mapping[str, Any]
+) -> str:
+    """The page as text."""
+    environment = Environment(
+        loader=PackageLoader("mhpatchcore", "report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "data_uri": data_uri,
+        "four_digits": wording.four_digits,
+        "relative": wording.relative,
+    }
+    names = short_names([judged.path for judged in evaluation.images])
+    return environment.get_template("evaluation.html.j2").render(
+        evaluation=evaluation,
+        has_threshold=isfinite(evaluation.threshold),
+        created=datetime.now(UTC),
+        headline=wording.headline(evaluation),
+        promise=wording.promise(evaluation, detector),
+        tiles=wording.tiles(evaluation),
+        figures=_figures(evaluation),
+        kinds=wording.kind_rows(evaluation),
+        names=names,
+        sections=_sections(evaluation, exhibits),
+        rows=_rows(evaluation, exhibits, names),
+        verdicts=[FALSE_ALARM, MISSED, FOUND, PASSED],
+        outline="#{:02x}{:02x}{:02x}".format(*OUTLINE),
+        heat_scale=encoded(
+            heat_layer(np.linspace(0, 2, 128, dtype=np.float32)[None].repeat(8, 0), 1.0), "WEBP"
+        ),
+        telemetry=wording.telemetry_facts(telemetry),
+        phases=wording.telemetry_phases(telemetry),
+        provenance=wording.provenance(detector),
+        settings=wording.settings(detector),
+    )
+
+
+def data_uri(content: bytes, mime: str) -> str:
+    return f"data:{mime};base64,{base64.b64encode(content).decode('ascii')}"
+
+
+def short_names(paths: Sequence[Path]) -> dict[Path, str]:
+    """Each path without what all of them share.
+
+    >>> list(short_names([Path("/set/test/good/1.png"), Path("/set/test/bad/1.png")]).values())
+    ['good/1.png', 'bad/1.png']
+    """
+    if not paths:
+        return {}
+    shared = os.path.commonpath([path.parent for path in paths])
+    return {path: path.relative_to(shared).as_posix() for path in paths}
+
+
+def _figures(evaluation: Evaluation) -> list[tuple[str, bytes]]:
+    """Descriptions and SVG files of what can be drawn: curves need both good and defective images."""
+    labels = np.array([judged.is_anomalous for judged in evaluation.images])
+    scores = np.array([judged.score for judged in evaluation.images])
+    image, threshold = evaluation.image, evaluation.threshold
+    known = f"threshold {wording.number(threshold)}"
+    drawn = [
+        (
+            f"Histogram of the scores of {image.n_normal} good and {image.n_anomalous} defective images, {known}",
+            histogram_figure(labels, scores, threshold),
+        ),
+        (f"ROC curve, area {image.auroc:.3f}", roc_figure(labels, scores, threshold)),
+        (
+            f"Precision-recall curve, average precision {image.average_precision:.3f}",
+            precision_recall_figure(labels, scores, threshold),
+        ),
+    ]
+    return [(text, figure_bytes(figure, "svg")) for text, figure in drawn if figure is not None]
+
+
+def _sections(evaluation: Evaluation, exhibits: Sequence[Exhibit]) -> list[Section]:
+    verdicts = [verdict_of(judged.is_anomalous, judged.flagged) for judged in evaluation.images]
+    numbered = list(enumerate(exhibits, start=1))
+    sections = []
+    for verdict, (heading, note) in HEADINGS.items():
+        members = [(i, exhibit) for i, exhibit in numbered if exhibit.verdict == verdict]
+        if members:
+            sections.append(Section(heading, note, members, verdicts.count(verdict)))
+    return sections
+
+
+def _rows(evaluation: Evaluation, exhibits: Sequence[Exhibit], names: Mapping[Path, str]) -> list[Row]:
+    """All images, highest score first."""
+    number_of = {exhibit.path: i for i, exhibit in enumerate(exhibits, start=1)}
+    return [
+        Row(names[j.path], j, verdict_of(j.is_anomalous, j.flagged), number_of.get(j.path, 0))
+        for j in sorted(evaluation.images, key=lambda j: -j.score)
+    ]

@@ -1,0 +1,188 @@
+"""What a page says of an evaluation, in plain words and round numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from mhpatchcore import __version__
+from mhpatchcore.detector import Detector
+from mhpatchcore.evaluation import Evaluation
+from mhpatchcore.metrics import f1_max
+from mhpatchcore.pixel_metrics import FPR_LIMIT
+
+Facts = list[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Tile:
+    """One figure of merit and what it means."""
+
+    label: str
+    value: str
+    note: str
+
+
+@dataclass(frozen=True)
+class KindRow:
+    """How the images of one kind fared; `score` is the median of theirs."""
+
+    kind: str
+    is_anomalous: bool
+    images: int
+    flagged: int
+    score: float
+
+
+def number(value: object) -> str:
+    """A value as a reader wants it: four digits, no exponent where it can be helped, a dash for nothing.
+
+    >>> number(1234.5678), number(0.000123456), number(12), number(float("nan")), number(True), number(("a", "b"))
+    ('1235', '0.0001235', '12', '–', 'yes', 'a, b')
+    """
+    if value is None or value == "" or (isinstance(value, float) and math.isnan(value)):
+        return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.0f}" if 1000 <= abs(value) < 1e15 else f"{value:.4g}"
+    if isinstance(value, list | tuple):
+        return ", ".join(number(one) for one in value)
+    return str(value)
+
+
+def four_digits(score: float) -> str:
+    """A score among others, so that their digits line up.
+
+    >>> four_digits(230.0), four_digits(63.1234), four_digits(12345.6)
+    ('230.0', '63.12', '12346')
+    """
+    return f"{score:.0f}" if score >= 1000 else f"{score:#.4g}"
+
+
+def relative(score: float, threshold: float) -> str:
+    """A score as a multiple of the threshold; a dash where there is none to compare with."""
+    return f"{score / threshold:.3f}" if math.isfinite(threshold) and threshold > 0 else "–"
+
+
+def percent(share: float) -> str:
+    """
+    >>> percent(0.0123), percent(0.5), percent(1.0)
+    ('1.2 %', '50 %', '100 %')
+    """
+    return f"{100 * share:.2g} %" if share < 0.995 else f"{100 * share:.3g} %"
+
+
+def headline(evaluation: Evaluation) -> str:
+    image = evaluation.image
+    found = image.n_anomalous - len(evaluation.misses)
+    parts = []
+    if image.n_anomalous:
+        parts.append(f"{found} of {image.n_anomalous} defects found")
+    if image.n_normal:
+        parts.append(f"{len(evaluation.false_alarms)} of {image.n_normal} good parts rejected")
+    return ", ".join(parts)
+
+
+def promise(evaluation: Evaluation, detector: Detector) -> str:
+    """What the threshold was made to hold, and what came of it."""
+    calibration = detector.calibration
+    if not math.isfinite(evaluation.threshold):
+        return "The model has no threshold: it was learnt from too few images to set one, so nothing is rejected."
+    text = (
+        f"At the threshold of {number(evaluation.threshold)}, set from {calibration.n} good images to reject about "
+        f"{percent(calibration.supported_rate)} of good parts"
+    )
+    if calibration.supported_rate > calibration.false_alarm:
+        text += f" (so few images cannot support the {percent(calibration.false_alarm)} that was asked for)"
+    if evaluation.image.n_normal:
+        text += f". Here it rejected {percent(len(evaluation.false_alarms) / evaluation.image.n_normal)}"
+    return text + "."
+
+
+def tiles(evaluation: Evaluation) -> list[Tile]:
+    """Image-level figures, and pixel-level ones where there are masks."""
+    image, pixel = evaluation.image, evaluation.pixel
+    best = f1_max([j.is_anomalous for j in evaluation.images], [j.score for j in evaluation.images])
+    found = [
+        Tile("Image AUROC", _metric(image.auroc), "chance that a defective part scores above a good one"),
+        Tile("Image AP", _metric(image.average_precision), "precision averaged over recall"),
+        Tile("Image F1-max", _metric(image.f1_max), f"best F1, at a threshold of {number(best.threshold)}"),
+    ]
+    if pixel is not None:
+        found += [
+            Tile("Pixel AUROC", _metric(pixel.auroc), f"over all pixels of {pixel.n_images} images"),
+            Tile("Pixel AP", _metric(pixel.average_precision), "precision averaged over recall, by pixels"),
+            Tile(
+                "AUPRO",
+                _metric(pixel.aupro),
+                f"overlap with {pixel.n_regions} regions, to {percent(FPR_LIMIT)} FPR",
+            ),
+        ]
+    return found
+
+
+def kind_rows(evaluation: Evaluation) -> list[KindRow]:
+    """One row for each kind, defects first."""
+    rows = []
+    for kind, is_anomalous in sorted({(j.kind, j.is_anomalous) for j in evaluation.images}):
+        members = [j for j in evaluation.images if (j.kind, j.is_anomalous) == (kind, is_anomalous)]
+        flagged = sum(j.flagged for j in members)
+        rows.append(KindRow(kind, is_anomalous, len(members), flagged, median(j.score for j in members)))
+    return sorted(rows, key=lambda row: not row.is_anomalous)
+
+
+def provenance(detector: Detector) -> Facts:
+    """Where the model comes from."""
+    info, whitening, calibration = detector.backbone.info, detector.whitening, detector.calibration
+    return [
+        ("mhpatchcore", __version__),
+        ("Training images", f"{len(detector.images)} ({detector.moments.n} patches)"),
+        ("Backbone", f"{info.name}, {info.descriptor} of {number(info.layers)}, {info.precision}"),
+        ("Weights", info.weights_source),
+        ("Weights SHA-256", info.weights_sha256),
+        ("View", f"{info.width} × {info.height} pixels, {info.grid[1]} × {info.grid[0]} patches"),
+        (
+            "Whitening",
+            f"{info.dim} → {whitening.k} dimensions, {percent(whitening.retained)} of the variance",
+        ),
+        ("Bank", f"{len(detector.bank_raw)} rows by {detector.config.constructor}"),
+        (
+            "Image threshold",
+            f"{number(calibration.threshold)}, from {calibration.n} images ({calibration.method})",
+        ),
+        ("Pixel threshold", number(calibration.pixel_threshold)),
+    ]
+
+
+def settings(detector: Detector) -> Facts:
+    return [(name, number(value)) for name, value in detector.config.to_json().items()]
+
+
+def telemetry_facts(telemetry: Mapping[str, object]) -> Facts:
+    """The values that stand alone."""
+    return [(_spaced(name), _quantity(name, value)) for name, value in telemetry.items() if name != "phases"]
+
+
+def telemetry_phases(telemetry: Mapping[str, Any]) -> list[list[str]]:
+    """The phases as a table with a header, one row for each; empty if there are none."""
+    phases: list[Mapping[str, object]] = list(telemetry.get("phases", ()))
+    columns = list(dict.fromkeys(column for phase in phases for column in phase))
+    rows = [[_quantity(column, phase.get(column)) for column in columns] for phase in phases]
+    return [[_spaced(column) for column in columns], *rows] if rows else []
+
+
+def _spaced(name: str) -> str:
+    return name.replace("_", " ").replace("rss", "RSS").replace("cpu", "CPU")
+
+
+def _quantity(name: str, value: object) -> str:
+    """Memory in MB, everything else as a number."""
+    return f"{value / 1e6:.0f} MB" if name.endswith("rss") and isinstance(value, int) else number(value)
+
+
+def _metric(value: float) -> str:
+    return "–" if math.isnan(value) else f"{value:.3f}"

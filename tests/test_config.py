@@ -1,0 +1,75 @@
+"""The recipe: refuses nonsense with a message that names the setting, and survives JSON."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from mhpatchcore.config import CHOICES, Config
+from mhpatchcore.errors import UserError
+from mhpatchcore.images import Preprocessing
+
+
+def test_json_round_trip() -> None:
+    config = Config(layers=("a", "b"), shrinkage="oas", K=77, fraction=0.2, resize=256, variance=None)
+    assert Config.from_json(json.loads(json.dumps(config.to_json()))) == config
+
+
+def test_changes_make_a_new_config() -> None:
+    config = Config()
+    changed = config.with_changes(K=9, shrinkage="0.5")
+    assert (changed.K, changed.shrinkage) == (9, 0.5)
+    assert config == Config()
+
+
+def test_an_unknown_setting_lists_the_known_ones() -> None:
+    with pytest.raises(UserError, match=r"unknown setting 'colour'; there are: .*shrinkage"):
+        Config().with_changes(colour="red")
+
+
+@pytest.mark.parametrize("name", sorted(CHOICES))
+def test_an_unknown_choice_lists_the_known_ones(name: str) -> None:
+    with pytest.raises(UserError, match=rf"unknown {name} 'x'; choose one of: {CHOICES[name][0]}"):
+        Config().with_changes(**{name: "x"})
+    for choice in CHOICES[name]:
+        assert getattr(Config().with_changes(**{name: choice}), name) == choice
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("size", 0),
+        ("m_c", 0),
+        ("chunk_images", -1),
+        ("calibration_images", 0),
+        ("neighbours", 0),
+        ("K", 1),
+        ("variance", 0.0),
+        ("variance", 1.1),
+        ("fraction", 0.0),
+        ("fraction", 2.0),
+        ("alpha", 0.0),
+        ("false_alarm", 0.0),
+        ("false_alarm", 1.0),
+        ("shrinkage", "much"),
+        ("components", 0),
+        ("projection", 0),
+        ("q", 0),
+        ("resize", 0),
+    ],
+)
+def test_a_value_out_of_range_is_named(name: str, value: object) -> None:
+    with pytest.raises(UserError) as caught:
+        Config().with_changes(**{name: value})
+    assert name in str(caught.value) and str(value) in str(caught.value)
+
+
+def test_a_bank_needs_a_budget() -> None:
+    with pytest.raises(UserError, match="budget"):
+        Config(K=None)
+    assert Config(K=None, fraction=0.1).fraction == 0.1
+
+
+def test_preprocessing_is_square() -> None:
+    assert Config(size=96, resize=110).preprocessing == Preprocessing(96, 96, 110)

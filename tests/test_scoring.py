@@ -1,0 +1,136 @@
+"""Scores: nearest rows against brute force, the reweighted score against its formula."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.special import softmax
+
+from mhpatchcore.bank.search import nearest_rows, neighbour_table
+from mhpatchcore.config import Config
+from mhpatchcore.maps import view_map
+from mhpatchcore.scoring import Scorer, reweighted
+
+
+def gaussian(n: int, k: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=(n, k)).astype(np.float32)
+
+
+def squared_distances(z: np.ndarray, bank: np.ndarray) -> np.ndarray:
+    return ((z[:, None].astype(np.float64) - bank[None]) ** 2).sum(axis=2)
+
+
+@pytest.mark.parametrize(("n", "K", "k"), [(1, 1, 1), (2500, 40, 5), (300, 500, 70)])
+def test_nearest_rows_are_those_of_brute_force(n: int, K: int, k: int) -> None:
+    z, bank = gaussian(n, k), gaussian(K, k, seed=1)
+    index, distance = nearest_rows(z, bank)
+    exact = squared_distances(z, bank)
+    assert np.allclose(distance, exact.min(axis=1), rtol=1e-4, atol=1e-5)
+    assert np.allclose(exact[np.arange(n), index], exact.min(axis=1), rtol=1e-4, atol=1e-5)
+    assert np.mean(index == exact.argmin(axis=1)) > 0.999
+
+
+def test_ties_go_to_the_first_row() -> None:
+    bank = np.repeat(np.arange(20, dtype=np.float32), 2)[:, None]
+    index, distance = nearest_rows(bank, bank)
+    assert index.tolist() == [i - i % 2 for i in range(40)]
+    assert not distance.any()
+
+
+def test_rounding_makes_no_distance_negative() -> None:
+    far = 1000 + gaussian(200, 30)
+    assert nearest_rows(far, far)[1].min() >= 0
+
+
+def test_only_marked_rows_count() -> None:
+    z, bank = gaussian(200, 4), gaussian(50, 4, seed=1)
+    among = np.random.default_rng(2).random(50) < 0.4
+    index, distance = nearest_rows(z, bank, among)
+    exact = np.where(among, squared_distances(z, bank), np.inf)
+    assert np.array_equal(index, exact.argmin(axis=1))
+    assert np.allclose(distance, exact.min(axis=1), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("K", [30, 2300])
+def test_neighbour_table_lists_the_nearest_in_order(K: int) -> None:
+    bank = gaussian(K, 6)
+    table = neighbour_table(bank, 9)
+    some = np.arange(0, K, 7)
+    assert table.shape == (K, 9)
+    assert np.array_equal(table[some], np.argsort(squared_distances(bank[some], bank), axis=1)[:, :9])
+
+
+def test_a_row_is_its_own_first_neighbour_also_among_duplicates() -> None:
+    bank = np.repeat(gaussian(5, 3), 4, axis=0)
+    table = neighbour_table(bank, 4)
+    assert table[:, 0].tolist() == list(range(20))
+    assert all(len(set(row)) == 4 and len({i // 4 for i in row}) == 1 for row in table.tolist())
+
+
+def test_a_small_bank_has_fewer_neighbours() -> None:
+    assert neighbour_table(gaussian(3, 2), 9).shape == (3, 3)
+
+
+def literal_score(z: np.ndarray, bank: np.ndarray, b: int) -> float:
+    """The paper's equations, without stabilisation, in float64."""
+    delta = squared_distances(z, bank)
+    u = delta.min(axis=1).argmax()
+    m = delta[u].argmin()
+    N = np.argsort(squared_distances(bank[m : m + 1], bank)[0])[:b]
+    weight = 1 - np.exp(delta[u, m]) / np.exp(delta[u, N]).sum()
+    return weight * delta[u, m]
+
+
+def scorer(bank: np.ndarray, score: str, b: int = 9) -> Scorer:
+    return Scorer(bank, (4, 5), Config(score=score, size=32, neighbours=b, sigma=2.0))
+
+
+@pytest.mark.parametrize("b", [1, 2, 9, 100])
+@pytest.mark.parametrize("seed", range(5))
+def test_reweighted_is_the_papers_formula(b: int, seed: int) -> None:
+    z, bank = gaussian(20, 3, seed), 0.3 * gaussian(40, 3, seed + 100)
+    wanted = literal_score(z, bank, b)
+    assert scorer(bank, "reweighted", b)(z).score == pytest.approx(wanted, rel=1e-4, abs=1e-6)
+
+
+def test_equidistant_neighbours_share_the_weight() -> None:
+    bank = np.array([[1, 0], [-1, 0], [0, 1], [0, -1]], np.float32)
+    z = np.zeros((1, 2), np.float32)
+    score = reweighted(z, np.ones(1, np.float32), bank, np.arange(4, dtype=np.int32))
+    assert score == pytest.approx(1 - 1 / 4)
+
+
+@pytest.mark.parametrize("scale", [30.0, 1e4, 1e8])
+def test_huge_distances_do_not_overflow(scale: float) -> None:
+    z, bank = scale * gaussian(20, 3), scale * 0.3 * gaussian(40, 3, seed=1)
+    delta = squared_distances(z, bank)
+    u = delta.min(axis=1).argmax()
+    N = np.argsort(squared_distances(bank[[delta[u].argmin()]], bank)[0])[:9]
+    with np.errstate(over="raise", invalid="raise", divide="raise"):
+        score = scorer(bank, "reweighted")(z).score
+    assert score == pytest.approx((1 - softmax(delta[u, N])[0]) * delta[u].min(), rel=1e-3)
+
+
+def test_max_is_the_largest_patch_score() -> None:
+    z, bank = gaussian(20, 3), gaussian(40, 3, seed=1)
+    scored = scorer(bank, "max")(z)
+    delta = squared_distances(z, bank)
+    assert scored.a.shape == scored.nearest.shape == (4, 5)
+    assert np.allclose(scored.a.ravel(), delta.min(axis=1), rtol=1e-4, atol=1e-5)
+    assert np.array_equal(scored.nearest.ravel(), delta.argmin(axis=1))
+    assert scored.score == scored.a.max()
+
+
+@pytest.mark.parametrize("score", ["max", "reweighted", "map-max"])
+def test_peak_is_the_maximum_of_the_smoothed_map(score: str) -> None:
+    scored = scorer(gaussian(40, 3, seed=1), score)(gaussian(20, 3))
+    assert scored.peak == view_map(scored.a, 32, 32, 2.0).max()
+    assert (scored.score == scored.peak) == (score == "map-max")
+
+
+def test_scoring_among_some_rows_ignores_the_others() -> None:
+    z, bank = gaussian(20, 3), gaussian(40, 3, seed=1)
+    among = np.arange(40) % 3 > 0
+    some, alone = scorer(bank, "max")(z, among), scorer(bank[among], "max")(z)
+    assert np.allclose(some.a, alone.a, rtol=1e-5)
+    assert np.array_equal(some.nearest, np.flatnonzero(among)[alone.nearest])
