@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -102,12 +103,13 @@ def test_misshapen_and_broken_masks_are_refused(tmp_path: Path) -> None:
 
 
 def test_visa_split(tmp_path: Path) -> None:
-    rows = ["object,split,label,image,mask"]
-    for i in range(3):
-        rows.append(f"candle,train,normal,candle/Data/Images/Normal/{i}.JPG,")
-    rows.append("candle,test,normal,candle/Data/Images/Normal/3.JPG,")
-    rows.append("candle,test,anomaly,candle/Data/Images/Anomaly/0.JPG,candle/Data/Masks/Anomaly/0.png")
-    rows.append("fryum,train,normal,fryum/Data/Images/Normal/0.JPG,")
+    rows = [
+        "object,split,label,image,mask",
+        *(f"candle,train,normal,candle/Data/Images/Normal/{i}.JPG," for i in range(3)),
+        "candle,test,normal,candle/Data/Images/Normal/3.JPG,",
+        "candle,test,anomaly,candle/Data/Images/Anomaly/0.JPG,candle/Data/Masks/Anomaly/0.png",
+        "fryum,train,normal,fryum/Data/Images/Normal/0.JPG,",
+    ]
     (tmp_path / "split_csv").mkdir()
     (tmp_path / "split_csv" / "1cls.csv").write_text("\n".join(rows) + "\n")
     for name in ("candle", "fryum"):
@@ -146,7 +148,7 @@ def test_subsets_are_nested_and_depend_on_the_seed_alone(tmp_path: Path) -> None
     sizes = [10, 30, 70, 100]
     subsets = [dataset.subset(n) for n in sizes]
     assert [len(subset.train) for subset in subsets] == sizes
-    for smaller, larger in zip(subsets, subsets[1:], strict=False):
+    for smaller, larger in pairwise(subsets):
         assert set(smaller.train) < set(larger.train)
     assert dataset.subset(30) == subsets[1]
     assert dataset.subset(30, seed=1) != subsets[1]

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import softmax
 
+from mhpatchcore.bank.reach import reach_weights
 from mhpatchcore.bank.search import nearest_rows, neighbour_table
 from mhpatchcore.config import Config
 from mhpatchcore.maps import view_map
@@ -82,7 +83,7 @@ def literal_score(z: np.ndarray, bank: np.ndarray, b: int) -> float:
 
 
 def scorer(bank: np.ndarray, score: str, b: int = 9) -> Scorer:
-    return Scorer(bank, (4, 5), Config(score=score, size=32, neighbours=b, sigma=2.0))
+    return Scorer(bank, (4, 5), Config(score=score, size=32, neighbours=b, sigma=2.0, reach=0.0))
 
 
 @pytest.mark.parametrize("b", [1, 2, 9, 100])
@@ -95,8 +96,7 @@ def test_reweighted_is_the_papers_formula(b: int, seed: int) -> None:
 
 def test_equidistant_neighbours_share_the_weight() -> None:
     bank = np.array([[1, 0], [-1, 0], [0, 1], [0, -1]], np.float32)
-    z = np.zeros((1, 2), np.float32)
-    score = reweighted(z, np.ones(1, np.float32), bank, np.arange(4, dtype=np.int32))
+    score = reweighted(np.zeros(2, np.float32), 1.0, bank)
     assert score == pytest.approx(1 - 1 / 4)
 
 
@@ -115,9 +115,8 @@ def test_max_is_the_largest_patch_score() -> None:
     z, bank = gaussian(20, 3), gaussian(40, 3, seed=1)
     scored = scorer(bank, "max")(z)
     delta = squared_distances(z, bank)
-    assert scored.a.shape == scored.nearest.shape == (4, 5)
+    assert scored.a.shape == (4, 5)
     assert np.allclose(scored.a.ravel(), delta.min(axis=1), rtol=1e-4, atol=1e-5)
-    assert np.array_equal(scored.nearest.ravel(), delta.argmin(axis=1))
     assert scored.score == scored.a.max()
 
 
@@ -133,4 +132,26 @@ def test_scoring_among_some_rows_ignores_the_others() -> None:
     among = np.arange(40) % 3 > 0
     some, alone = scorer(bank, "max")(z, among), scorer(bank[among], "max")(z)
     assert np.allclose(some.a, alone.a, rtol=1e-5)
-    assert np.array_equal(some.nearest, np.flatnonzero(among)[alone.nearest])
+
+
+def test_weights_multiply_squared_distances() -> None:
+    z, bank = gaussian(50, 4), gaussian(30, 4, seed=1)
+    weights = np.random.default_rng(2).uniform(0.2, 1, 30).astype(np.float32)
+    index, distance = nearest_rows(z, bank, weights=weights)
+    exact = squared_distances(z, bank) * weights
+    assert np.array_equal(index, exact.argmin(axis=1))
+    assert np.allclose(distance, exact.min(axis=1), rtol=1e-4)
+
+
+def test_rows_that_stand_alone_reach_farther() -> None:
+    bank = np.concatenate([gaussian(100, 3), 20 + gaussian(2, 3, seed=1)])
+    weights = reach_weights(bank, 1.0)
+    assert weights[-2:].max() < 0.1 and np.median(weights) == 1.0 and weights.max() == 1.0
+    assert np.allclose(reach_weights(bank, 2.0), weights**2, rtol=1e-5)
+    assert np.array_equal(reach_weights(bank, 0.0), np.ones(102))
+    assert np.allclose(reach_weights(5 * bank, 1.0), weights, rtol=1e-4)
+
+
+def test_reach_of_tiny_and_of_constant_banks() -> None:
+    assert reach_weights(gaussian(1, 3), 1.0).tolist() == [1.0]
+    assert np.isfinite(reach_weights(np.ones((20, 3), np.float32), 1.0)).all()

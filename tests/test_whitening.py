@@ -50,10 +50,13 @@ def mahalanobis(u: np.ndarray, W: np.ndarray, lam: float, jitter: float = 0.0) -
 
 
 @pytest.mark.parametrize("lam", [0.0, 0.07, 1.0])
-@pytest.mark.parametrize("variance", [0.9, 1.0, None])
-def test_whitened_distance_is_mahalanobis_distance(lam: float, variance: float | None) -> None:
+@pytest.mark.parametrize("variance", [0.9, 1.0, None, "as it is"])
+def test_whitened_distance_is_mahalanobis_distance(lam: float, variance: float | str | None) -> None:
     u = sample(60, 8)
-    reduction = reduce_by(Moments.of(u), variance)
+    if variance == "as it is":  # without reduction the covariance is not diagonal
+        reduction = Reduction(np.eye(8), np.diag(Moments.of(u).covariance))
+    else:
+        reduction = reduce_by(Moments.of(u), variance)
     whitening = fit_whitening(Moments.of(u), reduction, lam)
     wanted = mahalanobis(u, reduction.W, lam, whitening.jitter)
     assert np.allclose(squared_distances(exact(whitening, u)), wanted, rtol=1e-8, atol=1e-10)
@@ -77,12 +80,21 @@ def test_euclidean_metric_is_the_plain_projection() -> None:
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.lists(st.integers(0, 50), min_size=1, max_size=30), st.integers(1, 100))
-def test_retained_dimension_is_minimal(variances: list[int], percent: int) -> None:
+@given(
+    st.lists(st.integers(0, 50), min_size=1, max_size=30),
+    st.integers(1, 100),
+    st.sampled_from([1, 0.1, 3.7e-9]),
+)
+def test_retained_dimension_is_minimal(variances: list[int], percent: int, unit: float) -> None:
     variances = sorted(variances, reverse=True)
     total = sum(variances)
     enough = [q for q in range(1, len(variances) + 1) if 100 * sum(variances[:q]) >= percent * total]
-    assert retained_dimension(np.array(variances, float), percent / 100) == enough[0]
+    assert retained_dimension(unit * np.array(variances), percent / 100) == enough[0]
+
+
+@pytest.mark.parametrize("d", [3, 152, 1024])
+def test_rounding_of_sums_keeps_no_further_direction(d: int) -> None:
+    assert [retained_dimension(np.full(d, 0.1), q / d) for q in range(1, d + 1)] == list(range(1, d + 1))
 
 
 @pytest.mark.parametrize("d", [3, 152, 1024])

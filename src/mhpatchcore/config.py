@@ -19,6 +19,21 @@ CHOICES = {
     "calibration": ("cross-image", "held-out"),
     "stored_as": ("float16", "float32"),
 }
+AT_LEAST = {
+    "size": 1,
+    "resize": 1,
+    "components": 1,
+    "floor": 0,
+    "K": 2,
+    "m_c": 1,
+    "projection": 1,
+    "q": 1,
+    "reach": 0,
+    "neighbours": 1,
+    "sigma": 0,
+    "calibration_images": 1,
+    "chunk_images": 1,
+}
 
 
 @dataclass(frozen=True)
@@ -45,7 +60,7 @@ class Config:
     floor: float = 1e-8
     # bank
     constructor: str = "always-full"
-    K: int | None = 5000
+    K: int = 5000
     m_c: int = 1024
     fraction: float | None = None
     projection: int | None = None
@@ -73,17 +88,13 @@ class Config:
             value = getattr(self, name)
             if value not in choices:
                 raise UserError(f"unknown {name} '{value}'; choose one of: {', '.join(choices)}")
-        positive = ("size", "m_c", "chunk_images", "calibration_images", "neighbours")
-        for name in positive:
-            if getattr(self, name) < 1:
-                raise UserError(f"{name} must be at least 1, not {getattr(self, name)}")
-        if self.K is None and self.fraction is None:
-            raise UserError("give the bank a budget: K rows, or a fraction of all patches")
-        if self.K is not None and self.K < 2:
-            raise UserError(f"K must be at least 2, not {self.K}")
+        for name, least in AT_LEAST.items():
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise UserError(f"{name} must be at least {least}, not {value}")
         for name in ("variance", "fraction", "alpha", "false_alarm"):
             value = getattr(self, name)
-            if value is not None and not 0 < value <= 1:
+            if value is not None and not (0 < value < 1 or (value == 1 and name in ("variance", "fraction"))):
                 raise UserError(f"{name} lies between 0 and 1, not {value}")
 
     @property

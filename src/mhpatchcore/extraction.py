@@ -83,12 +83,15 @@ class Extraction:
 
         total = len(self._plan)
         self.execution.progress("extract", 0, total)
-        for chunk, result in ordered_map(work, self._plan, self.execution.workers):
-            self.members.append(chunk.images)
-            if self.spool is not None:
-                self.spool.append(chunk.rows)
-            yield chunk, result
-            self.execution.progress("extract", len(self.members), total)
+        for done, (chunk, result) in enumerate(
+            ordered_map(work, self._plan, self.execution.workers), start=1
+        ):
+            if chunk.images:  # all of them may have been left out
+                self.members.append(chunk.images)
+                if self.spool is not None:
+                    self.spool.append(chunk.rows)
+                yield chunk, result
+            self.execution.progress("extract", done, total)
 
     def again(self, phase: str, function: Callable[[Chunk], Out]) -> Iterator[Out]:
         """`function` of every chunk in order, computed in parallel, from the spool or the backbone."""

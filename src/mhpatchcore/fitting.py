@@ -32,6 +32,8 @@ from mhpatchcore.parallel import one_blas_thread
 from mhpatchcore.scoring import Scorer
 from mhpatchcore.whitening import Reduction, Whitening, fit_whitening, reduce_by, reduce_by_ipca
 
+HELD_OUT_SHARE = 0.2
+
 
 @dataclass(frozen=True, eq=False)
 class Fitted:
@@ -50,7 +52,8 @@ class Fitted:
 
 def fit(images: Sequence[ImageLike], backbone: Backbone, config: Config, execution: Execution) -> Fitted:
     """Learn from normal images everything that scoring needs."""
-    taken, held_out = _split(len(images), config)
+    held_out = _held_out(len(images), config)
+    taken = sorted(set(range(len(images))) - set(held_out or ()))
     with one_blas_thread(), closing(Extraction(images, taken, backbone, config, execution)) as extraction:
         moments, reduction = _first_pass(extraction, backbone, config)
         lam = _shrinkage(extraction, moments, reduction, config)
@@ -59,10 +62,10 @@ def fit(images: Sequence[ImageLike], backbone: Backbone, config: Config, executi
         scorer = Scorer(bank.z, backbone.info.grid, config)
         scores = (
             _held_out_scores(images, held_out, whitening, scorer, backbone, config, execution)
-            if held_out
+            if held_out is not None
             else _cross_image_scores(extraction, whitening, bank, scorer, config)
         )
-    method = "held-out" if held_out else "cross-image"
+    method = "cross-image" if held_out is None else "held-out"
     calibration = calibrate(scores[:, 0], scores[:, 1], config.false_alarm, method)
     return Fitted(
         moments,
@@ -74,12 +77,11 @@ def fit(images: Sequence[ImageLike], backbone: Backbone, config: Config, executi
     )
 
 
-def _split(n: int, config: Config) -> tuple[list[int], list[int]]:
-    """Images that are learnt from, and those held out for the threshold (spread evenly)."""
+def _held_out(n: int, config: Config) -> list[int] | None:
+    """Images that are not learnt from but kept for the threshold, evenly spread; None if it needs no such."""
     if config.calibration == "cross-image" and config.constructor != "kmeans":  # centroids have no origin
-        return list(range(n)), []
-    apart = set(_spread(n, min(config.calibration_images, round(0.2 * n))))
-    return [i for i in range(n) if i not in apart], sorted(apart)
+        return None
+    return _spread(n, min(config.calibration_images, max(1, round(HELD_OUT_SHARE * n)))) if n > 1 else []
 
 
 def _first_pass(extraction: Extraction, backbone: Backbone, config: Config) -> tuple[Moments, Reduction]:

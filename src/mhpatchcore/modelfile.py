@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from mhpatchcore import __version__
+from mhpatchcore.arrays import Array
 from mhpatchcore.backbone.session import Backbone, BackboneInfo
 from mhpatchcore.calibration import Calibration
 from mhpatchcore.config import Config
 from mhpatchcore.detector import Detector
-from mhpatchcore.errors import ModelFileError
+from mhpatchcore.errors import ModelFileError, UserError
 from mhpatchcore.files import atomic_path
 from mhpatchcore.moments import Moments
 from mhpatchcore.whitening import Whitening
@@ -55,8 +57,11 @@ def save(detector: Detector, path: Path) -> None:
 
 
 def load(path: Path) -> Detector:
-    document, tensors = _read(path)
+    from safetensors.numpy import load_file
+
+    document, tensors = read_document(path), load_file(path)
     try:
+        _check_graph(tensors["backbone.graph"], document["graph_sha256"])
         return Detector(
             config=Config.from_json(document["config"]),
             backbone=Backbone(
@@ -72,10 +77,8 @@ def load(path: Path) -> Detector:
             ),
             images=tuple(document["images"]),
         )
-    except (KeyError, TypeError) as error:
-        raise ModelFileError(
-            f"{path} is damaged: {error} is missing or wrong; fit the model again"
-        ) from error
+    except (KeyError, TypeError, ValueError, UserError) as error:
+        raise ModelFileError(f"{path} is damaged ({error}); copy it again or fit the model again") from error
 
 
 def read_document(path: Path) -> dict[str, Any]:
@@ -93,16 +96,19 @@ def read_document(path: Path) -> dict[str, Any]:
         ) from error
     if KEY not in metadata:
         raise ModelFileError(f"{path} is a safetensors file, but not a model of mhpatchcore")
-    document: dict[str, Any] = json.loads(metadata[KEY])
-    if document["format"] > FORMAT:
+    try:
+        document: dict[str, Any] = dict(json.loads(metadata[KEY]))
+        newer = int(document["format"]) > FORMAT
+    except (KeyError, TypeError, ValueError) as error:
+        raise ModelFileError(f"{path} is damaged ({error}); copy it again or fit the model again") from error
+    if newer:
         raise ModelFileError(
-            f"{path} was written by mhpatchcore {document['version']}, which is newer than this one "
+            f"{path} was written by mhpatchcore {document.get('version')}, which is newer than this one "
             f"({__version__}): upgrade with pip install -U mhpatchcore"
         )
     return document
 
 
-def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    from safetensors.numpy import load_file
-
-    return read_document(path), load_file(path)
+def _check_graph(graph: Array, sha256: str) -> None:
+    if hashlib.sha256(graph.tobytes()).hexdigest() != sha256:
+        raise ValueError("the backbone's graph is not the one that was written")

@@ -62,7 +62,6 @@ _ALL = (
         metric="euclidean",
         reduction="none",
         constructor="offline-greedy",
-        K=None,
         fraction=0.1,
         score="max",
     ),

@@ -42,7 +42,9 @@ class Scorer:
         nearest, distances = nearest_rows(z, self.bank, among, self.weights)
         return self.summarise(distances, z, nearest)
 
-    def summarise(self, distances: Floats, z: Floats | None = None, nearest: Indices | None = None) -> PatchScores:
+    def summarise(
+        self, distances: Floats, z: Floats | None = None, nearest: Indices | None = None
+    ) -> PatchScores:
         """From distances (h·w,) to scores; only the reweighted rule asks for patches and their nearest rows."""
         a, config = distances.reshape(self.grid), self.config
         peak = float(view_map(a, config.size, config.size, config.sigma).max())

@@ -84,12 +84,11 @@ def retained_dimension(variances: Doubles, rho: float) -> int:
     >>> retained_dimension(np.array([6.0, 3.0, 1.0, 0.0]), 1.0)
     3
     """
-    total = variances.sum()
-    if total <= 0:
+    cumulative = np.cumsum(variances, dtype=np.longdouble)
+    if cumulative[-1] <= 0:
         return 1
-    # the last sums may stay a rounding error below the total, so they are compared with what they reach
-    cumulative = np.cumsum(variances) / total
-    return int(np.searchsorted(cumulative, min(rho, cumulative[-1]) - 1e-15) + 1)
+    # sums that reach ρ up to the rounding of ρ itself have reached it
+    return int(np.searchsorted(cumulative, rho * cumulative[-1] * (1 - 1e-15)) + 1)
 
 
 def reduce_by(moments: Moments, variance: float | None = 0.99, components: int | None = None) -> Reduction:
@@ -132,7 +131,7 @@ def jittered_cholesky(covariance: Doubles) -> tuple[Doubles, float]:
     1e-12
     """
     jitter = 0.0
-    while jitter <= JITTER_MAX:
+    while jitter <= JITTER_MAX and np.isfinite(covariance).all():
         try:
             return np.linalg.cholesky(covariance + jitter * np.eye(len(covariance))), jitter
         except np.linalg.LinAlgError:

@@ -15,26 +15,19 @@ from mhpatchcore.bank.merge_reduce import always_full, tree
 from mhpatchcore.bank.patches import Patches, Stream
 from mhpatchcore.bank.sample import random_sample
 from mhpatchcore.config import Config
-from mhpatchcore.errors import UserError
 
 CONSTRUCTORS: dict[str, Callable[[Stream, Config], Patches]] = {
-    "always-full": lambda stream, c: always_full(stream, _budget(c), c.m_c),
-    "tree": lambda stream, c: tree(stream, _budget(c), c.m_c),
+    "always-full": lambda stream, c: always_full(stream, c.K, c.m_c),
+    "tree": lambda stream, c: tree(stream, c.K, c.m_c),
     "offline-greedy": lambda stream, c: offline_greedy(
-        stream, c.K, c.fraction, c.projection, c.start, c.seed
+        stream, None if c.fraction else c.K, c.fraction, c.projection, c.start, c.seed
     ),
-    "kmeans": lambda stream, c: mini_batch_kmeans(stream, _budget(c), c.seed),
-    "geores": lambda stream, c: geores(stream, _budget(c), c.m_c, c.alpha, c.q),
-    "random": lambda stream, c: random_sample(stream, _budget(c), c.seed),
+    "kmeans": lambda stream, c: mini_batch_kmeans(stream, c.K, c.seed),
+    "geores": lambda stream, c: geores(stream, c.K, c.m_c, c.alpha, c.q),
+    "random": lambda stream, c: random_sample(stream, c.K, c.seed),
 }
 
 
 def build_bank(stream: Stream, config: Config) -> Patches:
     """The bank that the configuration asks for."""
     return CONSTRUCTORS[config.constructor](stream, config)
-
-
-def _budget(config: Config) -> int:
-    if config.K is None:
-        raise UserError(f"the constructor '{config.constructor}' takes a number of rows K, not a fraction")
-    return config.K

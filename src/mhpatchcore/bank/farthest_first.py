@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from mhpatchcore.arrays import Floats, Indices
+from mhpatchcore.arrays import Doubles, Floats, Indices
 from mhpatchcore.parallel import ordered_map
 
 FIRST_BLOCK, LARGEST_BLOCK = 16, 256
@@ -50,7 +50,7 @@ def farthest_first(
         nearest[start] = np.inf  # so that it is the first pick
     else:
         nearest = distances_to_nearest(z, covered, workers)
-    return _select(z, norms, nearest, min(k, n), workers, progress)
+    return _select(z, norms, nearest, min(k, n), workers, progress, covered)
 
 
 def _select(
@@ -60,6 +60,7 @@ def _select(
     k: int,
     workers: int,
     progress: Callable[[int, int], None] | None,
+    covered: Floats | None,
 ) -> Indices:
     """Farthest-first, given every row's squared distance to what is chosen already."""
     chosen: list[int] = []
@@ -67,7 +68,7 @@ def _select(
     size = FIRST_BLOCK
     while len(chosen) < k:
         if float(nearest.max()) <= resolution:
-            return np.array(chosen + _select_exactly(z, nearest, chosen, k - len(chosen)), np.intp)
+            return np.array(chosen + _select_closely(z, chosen, covered, k - len(chosen)), np.intp)
         size = min(size, k - len(chosen), len(z))
         block = np.argpartition(nearest, len(z) - size)[len(z) - size :]
         # the arg-max itself must be in the block whatever argpartition does with ties
@@ -90,20 +91,37 @@ def _select(
     return np.array(chosen, np.intp)
 
 
-def _select_exactly(z: Floats, nearest: Floats, chosen: list[int], k: int) -> list[int]:
-    """The last picks, where distances are below the rounding of products: by differences, one at a time."""
-    rows = z.astype(np.float64)
-    exact = np.full(len(z), np.inf)
-    for row in chosen:
-        np.minimum(exact, ((rows - rows[row]) ** 2).sum(axis=1), out=exact)
+def _select_closely(z: Floats, chosen: list[int], covered: Floats | None, k: int) -> list[int]:
+    """The last picks, where all that is left is nearer than float32 products can tell: in float64.
+
+    Only rows that differ in some bit from what is chosen are candidates.
+    """
+    known = z[chosen] if covered is None else np.concatenate([covered.astype(np.float32), z[chosen]])
+    rows = np.concatenate([known, z]) + np.float32(0)  # + 0 makes −0 equal to 0
+    _, first = np.unique(rows, axis=0, return_index=True)
+    candidates = np.sort(first[first >= len(known)]) - len(known)
+    if len(candidates) == 0:
+        return []
+    centre = z[candidates].mean(axis=0, dtype=np.float64)
+    exact = _least_squares(z[candidates] - centre, known - centre)
+    left = z[candidates].astype(np.float64)
     picks: list[int] = []
-    while len(picks) < k:
+    while len(picks) < min(k, len(candidates)):
         farthest = int(exact.argmax())
-        if exact[farthest] <= 0:
-            break
-        picks.append(farthest)
-        np.minimum(exact, ((rows - rows[farthest]) ** 2).sum(axis=1), out=exact)
+        picks.append(int(candidates[farthest]))
+        np.minimum(exact, ((left - left[farthest]) ** 2).sum(axis=1), out=exact)
+        exact[farthest] = -1.0
     return picks
+
+
+def _least_squares(x: Doubles, y: Doubles) -> Doubles:
+    """Squared distance of every row of x (n, dim) to the nearest row of y, in float64; infinite without any y."""
+    least = np.full(len(x), np.inf)
+    for start in range(0, len(y), 256):
+        piece = y[start : start + 256]
+        products = (x**2).sum(axis=1)[:, None] + (piece**2).sum(axis=1) - 2 * (x @ piece.T)
+        np.minimum(least, products.min(axis=1), out=least)
+    return np.maximum(least, 0)
 
 
 def distances_to_nearest(z: Floats, targets: Floats, workers: int = 1) -> Floats:

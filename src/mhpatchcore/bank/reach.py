@@ -29,8 +29,8 @@ def reach_weights(bank: Floats, power: float) -> Floats:
     if power == 0 or len(bank) < 3:
         return np.ones(len(bank), np.float32)
     spacing = mean_spacing(bank)
-    typical = np.quantile(spacing, TYPICAL)
-    ratio = np.asarray(typical / np.maximum(spacing, max(typical, 1e-12)))
+    typical = max(float(np.quantile(spacing, TYPICAL)), 1e-12)
+    ratio = typical / np.maximum(spacing, typical)
     return np.asarray(ratio ** (2 * power), np.float32)
 
 

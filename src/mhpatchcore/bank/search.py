@@ -34,7 +34,9 @@ def nearest_rows(
         products = np.concatenate([queries, squares, np.ones_like(squares)], axis=1) @ targets
         nearest = products.argmin(axis=1)
         index[start : start + QUERIES_PER_BLOCK] = nearest
-        distance[start : start + QUERIES_PER_BLOCK] = np.take_along_axis(products, nearest[:, None], axis=1)[:, 0]
+        distance[start : start + QUERIES_PER_BLOCK] = np.take_along_axis(products, nearest[:, None], axis=1)[
+            :, 0
+        ]
     return index, np.maximum(distance, 0, out=distance)
 
 

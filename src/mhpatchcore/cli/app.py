@@ -9,7 +9,8 @@ from mhpatchcore.cli import benchmark, demo, evaluate, fit, info, score
 
 EPILOG = (
     "Exit codes: 0 done · 1 `score --fail` found an anomaly · 2 wrong usage or settings · 3 an image cannot be read · "
-    "4 a model file cannot be read · 5 backbone weights cannot be had · 6 a cell of a benchmark failed · 130 interrupted."
+    "4 a model file cannot be read · 5 backbone weights cannot be had · 6 a cell of a benchmark failed · "
+    "130 interrupted."
 )
 
 app = typer.Typer(

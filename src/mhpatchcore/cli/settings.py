@@ -18,8 +18,6 @@ def settings_from(file: Path | None, flags: Mapping[str, Any], base: Config | No
     given = {name: value for name, value in flags.items() if name in names and value is not None}
     if isinstance(given.get("layers"), str):
         given["layers"] = tuple(given["layers"].split(","))
-    if given.get("fraction") is not None and "K" not in given:
-        given["K"] = None
     return (base or Config()).with_changes(**read_settings(file)).with_changes(**given)
 
 

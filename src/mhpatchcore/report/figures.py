@@ -41,11 +41,9 @@ LOOKS: tuple[tuple[str, str, Any], ...] = (
     ("#000000", "X", (0, (1, 2))),
 )
 STYLE: dict[Any, Any] = {
-    "font.size": 10,
     "axes.titlesize": 11,
     "axes.titleweight": "bold",
     "axes.titlelocation": "left",
-    "axes.labelsize": 10,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.axisbelow": True,
@@ -53,9 +51,7 @@ STYLE: dict[Any, Any] = {
     "grid.color": "#d9d9d9",
     "grid.linewidth": 0.6,
     "legend.fontsize": 9,
-    "legend.framealpha": 0.9,
     "lines.linewidth": 1.8,
-    "lines.markersize": 6,
     "hatch.linewidth": 0.8,
     "figure.constrained_layout.use": True,
     "savefig.dpi": 200,
@@ -253,9 +249,9 @@ def _log_bins(scores: Doubles, threshold: float) -> Doubles:
 def _log_scale(axes: Axes, low: float, high: float) -> None:
     """A logarithmic x axis with plain numbers, as many as its span bears."""
     decades = np.log10(high / low)
-    locator: Locator = (
-        MaxNLocator(5) if decades < 0.7 else LogLocator(subs=(1, 2, 5) if decades < 3 else (1,))
-    )
+    locator: Locator = MaxNLocator(5)
+    if decades > 0.7:
+        locator = LogLocator(subs=(1, 2, 3, 5, 7) if decades < 1.3 else (1, 2, 5) if decades < 3 else (1,))
     axes.set_xscale("log")
     axes.xaxis.set_major_locator(locator)
     axes.xaxis.set_minor_locator(NullLocator())

@@ -71,12 +71,14 @@ def outline_path(field: Floats, level: float, height: int, width: int) -> str:
     """Where field (h, w) crosses `level`, as an SVG path in an image of height × width.
 
     >>> outline_path(np.array([[0, 0, 0], [0, 1, 0], [0, 0, 0]], np.float32), 0.5, 30, 30)
-    'M15 10 20 15 15 20 10 15Z'
+    'M10 15 15 10 20 15 15 20Z'
     """
     if not np.isfinite(level):
         return ""
-    # a rim of low values closes the outlines of what touches the border
-    rimmed = np.pad(field, 1, constant_values=min(0.0, level - 1))
+    # mirrored at the level, the border becomes the outline of what touches it
+    rimmed = np.pad(field, 1, mode="edge")
+    rim = np.pad(np.zeros(field.shape, bool), 1, constant_values=True)
+    rimmed[rim] = np.minimum(rimmed[rim], 2 * level - rimmed[rim])
     scale = np.array([width / field.shape[1], height / field.shape[0]])
     lines = [
         np.clip((line - 0.5) * scale, 0, [width, height])[:-1]
