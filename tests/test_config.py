@@ -65,10 +65,10 @@ def test_a_value_out_of_range_is_named(name: str, value: object) -> None:
     assert name in str(caught.value) and str(value) in str(caught.value)
 
 
-def test_a_bank_needs_a_budget() -> None:
-    with pytest.raises(UserError, match="budget"):
-        Config(K=None)
-    assert Config(K=None, fraction=0.1).fraction == 0.1
+def test_only_offline_greedy_takes_a_fraction() -> None:
+    assert Config(constructor="offline-greedy", fraction=0.1).fraction == 0.1
+    with pytest.raises(UserError, match="offline-greedy"):
+        Config(constructor="tree", fraction=0.1)
 
 
 def test_preprocessing_is_square() -> None:

@@ -12,7 +12,6 @@ from mhpatchcore.bank.greedy import offline_greedy, random_directions
 from mhpatchcore.bank.merge_reduce import always_full, tree
 from mhpatchcore.bank.patches import Patches, Stream, grid_origin
 from mhpatchcore.config import Config
-from mhpatchcore.errors import UserError
 from mhpatchcore.parallel import one_blas_thread
 
 
@@ -198,9 +197,3 @@ def test_workers_change_nothing(constructor: str) -> None:
         alone, together = (build_bank(Stream.of(made, workers), config) for workers in (1, 4))
     for name in ("z", "raw", "origin"):
         assert np.array_equal(getattr(alone, name), getattr(together, name))
-
-
-@pytest.mark.parametrize("constructor", [name for name in CONSTRUCTORS if name != "offline-greedy"])
-def test_only_offline_greedy_takes_a_fraction(constructor: str) -> None:
-    with pytest.raises(UserError, match=constructor):
-        build_bank(Stream.of(chunks(2)), Config(constructor=constructor, K=None, fraction=0.1))

@@ -121,7 +121,7 @@ def _least_squares(x: Doubles, y: Doubles) -> Doubles:
         piece = y[start : start + 256]
         products = (x**2).sum(axis=1)[:, None] + (piece**2).sum(axis=1) - 2 * (x @ piece.T)
         np.minimum(least, products.min(axis=1), out=least)
-    return np.maximum(least, 0)
+    return np.asarray(np.maximum(least, 0))
 
 
 def distances_to_nearest(z: Floats, targets: Floats, workers: int = 1) -> Floats:

@@ -260,34 +260,28 @@ def _log_scale(axes: Axes, low: float, high: float) -> None:
 
 def _label_points(figure: Figure, axes: Axes, costs: Sequence[Cost]) -> None:
     """Put each label on the first side of its point where it meets no other label and no marker."""
-    sides = [
-        (9, 0, "left"),
-        (-9, 0, "right"),
-        (0, 11, "center"),
-        (0, -11, "center"),
-        (9, 11, "left"),
-        (9, -11, "left"),
-    ]
+    sides = [(9, 0), (-9, 0), (0, 11), (0, -11), (9, 11), (9, -11)]
+    alignment = {9: "left", 0: "center", -9: "right"}
     figure.draw_without_rendering()
     taken = [
         Bbox.from_bounds(x - 8, y - 8, 16, 16)
         for x, y in axes.transData.transform([(cost.ram, cost.auroc) for cost in costs])
     ]
     for cost in costs:
-        for x, y, side in sides:
+        for x, y in sides:
             text = axes.annotate(
                 cost.label,
                 (cost.ram, cost.auroc),
                 (x, y),
                 textcoords="offset points",
-                ha=side,
+                ha=alignment[x],
                 va="center",
                 fontsize=9,
             )
             text.set_path_effects([withStroke(linewidth=3, foreground="white")])
             box = text.get_window_extent()
             inside = axes.bbox.x0 <= box.x0 and box.x1 <= axes.bbox.x1
-            if (inside and not box.count_overlaps(taken)) or (x, y, side) == sides[-1]:
+            if (inside and not box.count_overlaps(taken)) or (x, y) == sides[-1]:
                 taken.append(box)
                 break
             text.remove()
