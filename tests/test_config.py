@@ -12,7 +12,7 @@ from mhpatchcore.images import Preprocessing
 
 
 def test_json_round_trip() -> None:
-    config = Config(layers=("a", "b"), shrinkage="oas", K=77, fraction=0.2, resize=256, variance=None)
+    config = Config(layers=("a", "b"), shrinkage="oas", K=77, seed=3, resize=256, variance=None)
     assert Config.from_json(json.loads(json.dumps(config.to_json()))) == config
 
 

@@ -92,12 +92,12 @@ class Config:
             value = getattr(self, name)
             if value is not None and value < least:
                 raise UserError(f"{name} must be at least {least}, not {value}")
-        if self.fraction is not None and self.constructor != "offline-greedy":
-            raise UserError(f"{self.constructor} takes a number of rows K; a fraction is for offline-greedy alone")
         for name in ("variance", "fraction", "alpha", "false_alarm"):
             value = getattr(self, name)
             if value is not None and not (0 < value < 1 or (value == 1 and name in ("variance", "fraction"))):
                 raise UserError(f"{name} lies between 0 and 1, not {value}")
+        if self.fraction is not None and self.constructor != "offline-greedy":
+            raise UserError(f"{self.constructor} takes a number of rows K; a fraction is for offline-greedy alone")
 
     @property
     def preprocessing(self) -> Preprocessing:
