@@ -30,7 +30,9 @@ def run_network(network: str, state: State, images: Floats, output: str) -> Floa
         model, _ = build_graph(architecture, state, size, architecture.layers, architecture.descriptor)
         return run_model(model, images)
     graph = Graph(network, *size)
-    maps = architecture.build(graph, state, graph.normalised_image(architecture.mean, architecture.std))
+    maps = architecture.build(
+        graph, state, graph.normalised_image(architecture.mean, architecture.std), ("layer4",)
+    )
     if output == "logits":
         logits = architecture.head(graph, state, maps)
         return run_model(graph.model(logits, ["N", 1000]).SerializeToString(), images)

@@ -72,7 +72,7 @@ def test_declared_grids_are_the_real_ones_at_any_size(
         ("resnet18", small_resnet18, ("layer1", "layer2", "layer3")),
     ]:
         architecture = ARCHITECTURES[network]
-        maps = architecture.build(Graph(network, *size), state, "image")
+        maps = architecture.build(Graph(network, *size), state, "image", layers)
         for layer in layers:
             shape = run_network(network, state, images, layer).shape
             assert shape == (1, maps[layer].channels, maps[layer].height, maps[layer].width), layer

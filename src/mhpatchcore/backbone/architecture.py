@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from mhpatchcore.backbone.graph import Graph, State
@@ -25,12 +25,12 @@ class FeatureMap:
 class Architecture:
     """A network by name: how images enter it and which layers describe patches.
 
-    `build` writes the network into a graph and returns its layers by name; `head` adds the ImageNet
-    classifier (used to prove that the weights are in the right places).
+    `build` writes the network into a graph, as far as the wanted layers, and returns the layers by name; `head`
+    adds the ImageNet classifier (used to prove that the weights are in the right places).
     """
 
     name: str
-    build: Callable[[Graph, State, str], Mapping[str, FeatureMap]]
+    build: Callable[[Graph, State, str, Collection[str]], Mapping[str, FeatureMap]]
     head: Callable[[Graph, State, Mapping[str, FeatureMap]], str]
     layers: tuple[str, ...]
     descriptor: str

@@ -70,7 +70,8 @@ def build_graph(
     graph = Graph(architecture.name, *size)
     tensors = _Witnessed(state)
     try:
-        maps = architecture.build(graph, tensors, graph.normalised_image(architecture.mean, architecture.std))
+        image = graph.normalised_image(architecture.mean, architecture.std)
+        maps = architecture.build(graph, tensors, image, layers)
     except KeyError as missing:
         raise WeightsError(
             f"the weights hold no tensor {missing}: they are not for {architecture.name}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from mhpatchcore.backbone.architecture import Architecture, FeatureMap
@@ -22,8 +22,8 @@ class Stage:
 STAGES = (Stage(1, 1), Stage(2, 2), Stage(2, 2), Stage(3, 2), Stage(3, 1), Stage(4, 2), Stage(1, 1))
 
 
-def build(graph: Graph, state: State, x: str) -> Mapping[str, FeatureMap]:
-    """Write the network from the normalised image `x` to its last block; returns block0 … block15."""
+def build(graph: Graph, state: State, x: str, _wanted: Collection[str]) -> Mapping[str, FeatureMap]:
+    """Write the network from the normalised image `x` to block15: it is small enough not to stop early."""
     x = graph.relu6(graph.conv_bn(x, state, "_conv_stem", "_bn0", EPS, stride=2, padding="same"))
     height, width = _halved(graph.height), _halved(graph.width)
     maps: dict[str, FeatureMap] = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -29,8 +29,10 @@ SHAPES = {
 }
 
 
-def build(shape: Shape, graph: Graph, state: State, x: str) -> Mapping[str, FeatureMap]:
-    """Write the network from the normalised image `x` to layer4; returns layer1 … layer4."""
+def build(
+    shape: Shape, graph: Graph, state: State, x: str, wanted: Collection[str]
+) -> Mapping[str, FeatureMap]:
+    """Write the network from the normalised image `x` to the last wanted of layer1 … layer4."""
     found = state["layer1.0.conv2.weight"].shape[0]
     if found != shape.width:  # the names alone do not tell a wide network from a narrow one
         raise WeightsError(
@@ -40,7 +42,7 @@ def build(shape: Shape, graph: Graph, state: State, x: str) -> Mapping[str, Feat
     x = graph.relu(graph.conv_bn(x, state, "conv1", "bn1", EPS, stride=2, padding=3))
     x = graph.node("MaxPool", [x], kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
     height, width = (_halved(_halved(side)) for side in (graph.height, graph.width))
-    maps = {}
+    maps: dict[str, FeatureMap] = {}
     for stage, blocks in enumerate(shape.blocks, start=1):
         for block in range(blocks):
             stride = 2 if stage > 1 and block == 0 else 1
@@ -50,6 +52,8 @@ def build(shape: Shape, graph: Graph, state: State, x: str) -> Mapping[str, Feat
         last = "conv3" if shape.bottleneck else "conv2"
         channels = state[f"layer{stage}.0.{last}.weight"].shape[0]
         maps[f"layer{stage}"] = FeatureMap(x, channels, height, width)
+        if set(wanted) <= maps.keys():
+            break
     return maps
 
 

@@ -28,7 +28,9 @@ SettingsOption = typer.Option(None, help="A TOML file of settings that override 
 def benchmark(
     data: Path = typer.Argument(..., help="A data set: one category, or a folder of categories."),
     out: Path = OutOption,
-    presets: str = typer.Option("all", help="Names, separated by commas (see `mhpatchcore presets`), or all."),
+    presets: str = typer.Option(
+        "all", help="Names, separated by commas (see `mhpatchcore presets`), or all."
+    ),
     categories: str = typer.Option("all", help="Names, separated by commas, or all."),
     backbone: str = BackboneOption,
     weights: Path = WeightsOption,

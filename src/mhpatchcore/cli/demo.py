@@ -7,6 +7,7 @@ from pathlib import Path
 import typer
 
 from mhpatchcore.cli.console import JsonFlag, QuietFlag, print_json, progress_display
+from mhpatchcore.detector import Detector
 
 
 def demo(
@@ -18,7 +19,6 @@ def demo(
     """Make images of vials, learn from the good ones, find the defects in others, and write a report."""
     from mhpatchcore.datasets import load_dataset
     from mhpatchcore.demo_data import write_demo_dataset
-    from mhpatchcore.detector import Detector
     from mhpatchcore.extraction import Execution
     from mhpatchcore.report.evaluation import write_report
 
@@ -27,12 +27,14 @@ def demo(
         detector = Detector.fit(vials / "train" / "good", execution=Execution(progress=progress))
         model = folder / "vials.mhpc"
         detector.save(model)
+        _write_overview(detector, vials, folder / "overview.png")
         report = folder / "report.html"
         evaluation = write_report(detector, load_dataset(vials), report, progress=progress)
     if as_json:
         print_json(evaluation.summary() | {"model": str(model), "report": str(report)})
         return
     image, pixel = evaluation.image, evaluation.pixel
+    assert pixel is not None  # the demo's defects have masks
     print(f"learnt from {train} images of good vials; tested on {len(evaluation.images)} others")
     print(
         f"  image AUROC {image.auroc:.3f}, pixel AUROC {pixel.auroc:.3f}" if pixel else f"  {image.auroc:.3f}"
@@ -40,4 +42,18 @@ def demo(
     print(f"  {len(evaluation.false_alarms)} of {image.n_normal} good vials rejected")
     print(f"  {len(evaluation.misses)} of {image.n_anomalous} defects missed")
     print(f"model: {model}")
+    print(f"look:  {folder / 'overview.png'}")
     print(f"open:  {report}")
+
+
+def _write_overview(detector: Detector, vials: Path, path: Path) -> None:
+    """One example of every kind: the image, its heatmap, and the outlined defect."""
+    from mhpatchcore.drawing import contact_sheet, save_picture, triptych
+
+    rows = []
+    for folder in sorted((vials / "test").iterdir()):
+        image = sorted(folder.iterdir())[0]
+        result = detector.score(image)
+        verdict = "anomalous" if result.is_anomalous else "normal"
+        rows.append((f"{folder.name}: {verdict}, score {result.score:.0f}", triptych(image, result)))
+    save_picture(path, contact_sheet(rows))
