@@ -167,7 +167,7 @@ def test_categories_below_a_folder(tmp_path: Path) -> None:
 def test_what_cannot_be_a_data_set_is_said_with_a_cure(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="there is no data set folder"):
         load_dataset(tmp_path / "nothing")
-    with pytest.raises(UserError, match="train/good"):
+    with pytest.raises(UserError, match="test/good"):
         load_dataset(tmp_path)
     with pytest.raises(UserError, match="expected category folders"):
         find_categories(tmp_path)

@@ -97,7 +97,9 @@ class Config:
             if value is not None and not (0 < value < 1 or (value == 1 and name in ("variance", "fraction"))):
                 raise UserError(f"{name} lies between 0 and 1, not {value}")
         if self.fraction is not None and self.constructor != "offline-greedy":
-            raise UserError(f"{self.constructor} takes a number of rows K; a fraction is for offline-greedy alone")
+            raise UserError(
+                f"{self.constructor} takes a number of rows K; a fraction is for offline-greedy alone"
+            )
 
     @property
     def preprocessing(self) -> Preprocessing:

@@ -12,13 +12,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageOps
 
 from mhpatchcore.arrays import Mask
 from mhpatchcore.errors import ImageError, UserError
-from mhpatchcore.images import SUFFIXES
+from mhpatchcore.images import images_below
 
 GOOD = ("good", "ok", "normal")
+MASKS = ("ground_truth", "masks")
 TRAIN_SHARE = 0.8
 SEED = 0
 
@@ -72,14 +73,12 @@ def load_dataset(root: str | Path) -> Dataset:
     if not root.is_dir():
         raise UserError(f"there is no data set folder {root}")
     visa_split = root.parent / "split_csv" / "1cls.csv"
-    if (root / "train").is_dir() and (root / "test").is_dir():
+    if (root / "test").is_dir():
         dataset = _mvtec_like(root)
     elif visa_split.is_file():
         dataset = _visa(root, visa_split)
     else:
         dataset = _plain(root)
-    if not dataset.train:
-        raise UserError(f"{root} has no normal training images: put them in train/good, or good/")
     if not dataset.test:
         raise UserError(f"{root} has no test images: put them in test/good and test/<defect>")
     return dataset
@@ -108,7 +107,7 @@ def read_mask(path: Path, height: int, width: int) -> Mask:
     """A mask as (height, width) of bool; one of another shape is refused."""
     try:
         with Image.open(path) as image:
-            mask = np.asarray(image.convert("L")) > 0
+            mask = np.asarray(ImageOps.exif_transpose(image).convert("L")) > 0
     except (OSError, ValueError, SyntaxError) as error:
         raise ImageError(f"cannot read mask {path}: {error}; replace or remove it") from error
     if mask.shape != (height, width):
@@ -119,19 +118,18 @@ def read_mask(path: Path, height: int, width: int) -> Mask:
 
 
 def _is_category(folder: Path) -> bool:
-    return (folder / "train").is_dir() or any((folder / name).is_dir() for name in GOOD)
+    return (folder / "test").is_dir() or any((folder / name).is_dir() for name in GOOD)
 
 
 def _mvtec_like(root: Path) -> Dataset:
-    train = [path for name in GOOD for path in _images(root / "train" / name)]
+    train = [path for name in GOOD for path in images_below(root / "train" / name)]
     test, problems = [], []
     for folder in sorted(path for path in (root / "test").iterdir() if path.is_dir()):
         anomalous = folder.name not in GOOD
-        masks = {_mask_stem(path): path for path in _images(root / "ground_truth" / folder.name)}
-        images = _images(folder)
-        for path in images:
+        masks = {_mask_stem(path): path for path in images_below(root / "ground_truth" / folder.name)}
+        for path in images_below(folder):
             mask = masks.pop(path.stem, None)
-            if anomalous and mask is None and masks:
+            if anomalous and mask is None and (root / "ground_truth").is_dir():
                 problems.append(f"no mask for {path}")
             test.append(Sample(path, folder.name, anomalous, mask if anomalous else None))
         problems += [f"no image for mask {path}" for path in masks.values() if anomalous]
@@ -155,17 +153,15 @@ def _visa(root: Path, split: Path) -> Dataset:
 
 
 def _plain(root: Path) -> Dataset:
-    normals = [path for name in GOOD for path in _images(root / name)]
+    normals = [path for name in GOOD for path in images_below(root / name)]
     order = np.random.default_rng(SEED).permutation(len(normals))
     taken = set(order[: round(TRAIN_SHARE * len(normals))].tolist())
     test = [Sample(path, "good", False) for i, path in enumerate(normals) if i not in taken]
-    for folder in sorted(path for path in root.iterdir() if path.is_dir() and path.name not in GOOD):
-        test += [Sample(path, folder.name, True) for path in _images(folder)]
+    for folder in sorted(
+        path for path in root.iterdir() if path.is_dir() and path.name not in (*GOOD, *MASKS)
+    ):
+        test += [Sample(path, folder.name, True) for path in images_below(folder)]
     return Dataset(root.name, tuple(path for i, path in enumerate(normals) if i in taken), tuple(test))
-
-
-def _images(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file())
 
 
 def _mask_stem(path: Path) -> str:

@@ -66,7 +66,7 @@ class Result:
         return {
             "image": self.path,
             "score": self.score,
-            "threshold": _number(self.threshold),
+            "threshold": self.threshold,
             "is_anomalous": self.is_anomalous,
             "p_value": self.p_value,
             "regions": [asdict(region) for region in self.regions],
@@ -247,7 +247,3 @@ def _names(images: Sequence[ImageLike], source: object) -> tuple[str, ...]:
         else str(image)
         for i, image in enumerate(images)
     )
-
-
-def _number(value: float) -> float | None:
-    return value if np.isfinite(value) else None

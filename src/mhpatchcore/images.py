@@ -88,16 +88,21 @@ def list_images(source: str | Path | Sequence[ImageLike]) -> list[ImageLike]:
         return [folder]
     if not folder.is_dir():
         raise UserError(f"there is no file or folder {folder}")
-    found: list[ImageLike] = sorted(
+    found: list[ImageLike] = [*images_below(folder)]
+    if not found:
+        raise UserError(f"no images in {folder} (looked for {', '.join(SUFFIXES)}, also in its subfolders)")
+    return found
+
+
+def images_below(folder: Path) -> list[Path]:
+    """Image files in a folder and its subfolders, sorted, without hidden ones."""
+    return sorted(
         path
         for path in folder.rglob("*")
         if path.suffix.lower() in SUFFIXES
         and path.is_file()
         and not any(part.startswith(".") for part in path.relative_to(folder).parts)
     )
-    if not found:
-        raise UserError(f"no images in {folder} (looked for {', '.join(SUFFIXES)}, also in its subfolders)")
-    return found
 
 
 def _opened(path: str | Path) -> Image.Image:

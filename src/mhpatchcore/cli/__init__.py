@@ -1,4 +1,4 @@
-"""The command line: `mhpatchcore fit | score | info | demo`."""
+"""The command line, `mhpatchcore COMMAND`: one module per command, `app` names them all."""
 
 from __future__ import annotations
 

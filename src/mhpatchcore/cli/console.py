@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from math import isfinite
 from typing import Any
 
 import typer
@@ -63,4 +64,13 @@ def warn(message: str) -> None:
 
 
 def print_json(value: Any) -> None:
-    print(json.dumps(value, indent=2))
+    print(json.dumps(_representable(value), indent=2))
+
+
+def _representable(value: Any) -> Any:
+    """JSON has no NaN and no infinity: null says that there is no such number."""
+    if isinstance(value, dict):
+        return {name: _representable(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_representable(inner) for inner in value]
+    return None if isinstance(value, float) and not isfinite(value) else value

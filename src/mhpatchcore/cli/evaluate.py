@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from math import isfinite
 from pathlib import Path
-from typing import Any
 
 import typer
 
@@ -48,7 +46,7 @@ def evaluate(
             "problems": list(evaluation.problems),
             "report": report and str(report),
         }
-        print_json({name: _known(value) for name, value in facts.items()})
+        print_json(facts)
         return
     _print_summary(evaluation, detector)
     if report is not None:
@@ -69,8 +67,3 @@ def _print_summary(evaluation: Evaluation, detector: Detector) -> None:
         print(
             f"  {'by pixel':13}  {pixel.auroc:6.4f} {pixel.average_precision:6.4f} {'–':>6} {pixel.aupro:6.4f}"
         )
-
-
-def _known(value: Any) -> Any:
-    """JSON has no NaN and no infinity: null says that there is no such number."""
-    return None if isinstance(value, float) and not isfinite(value) else value

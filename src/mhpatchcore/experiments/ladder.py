@@ -70,4 +70,6 @@ def _note(rows: Sequence[Row]) -> str:
     n = closest_in_ram(rows)
     if n is None:
         return ""
-    return f"n* = {n}: with so many images offline PatchCore needs about as much memory as the stream with all."
+    return (
+        f"n* = {n}: with so many images offline PatchCore needs about as much memory as the stream with all."
+    )

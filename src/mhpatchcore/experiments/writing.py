@@ -19,7 +19,9 @@ STYLE = (
 )
 
 
-def write_tables(rows: Sequence[dict[str, Any]], statistics: Sequence[dict[str, Any]], folder: Path) -> list[Path]:
+def write_tables(
+    rows: Sequence[dict[str, Any]], statistics: Sequence[dict[str, Any]], folder: Path
+) -> list[Path]:
     """All tables as Markdown, LaTeX and HTML, and the AUROC/RAM figure."""
     tables = {"datasets": dataset_table(statistics), **paper_tables(rows)}
     return [*write_formats(tables, folder), *_pareto(rows, folder)]
@@ -51,4 +53,4 @@ def write_figure(figure: Any, stem: Path) -> list[Path]:
     from mhpatchcore.report.figures import save_figure
 
     save_figure(figure, stem)
-    return [stem.with_suffix(".png"), stem.with_suffix(".svg")]
+    return [Path(f"{stem}.png"), Path(f"{stem}.svg")]
