@@ -29,6 +29,7 @@ AT_LEAST = {
     "projection": 1,
     "q": 1,
     "reach": 0,
+    "parts": 1,
     "neighbours": 1,
     "sigma": 0,
     "calibration_images": 1,
@@ -69,7 +70,8 @@ class Config:
     q: int | None = None
     # score
     score: str = "map-max"
-    reach: float = 1.0
+    reach: float = 0.75
+    parts: int = 3
     neighbours: int = 9
     sigma: float = 4.0
     # threshold

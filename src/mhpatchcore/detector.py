@@ -25,6 +25,8 @@ from mhpatchcore.parallel import available_cores, ordered_map
 from mhpatchcore.scoring import PatchScores, Scorer
 from mhpatchcore.whitening import Whitening
 
+PEAK_SHARE = 0.8
+
 
 @dataclass(frozen=True, eq=False)
 class Result:
@@ -54,8 +56,14 @@ class Result:
 
     @cached_property
     def mask(self) -> Mask:
-        """Predicted segmentation (H, W): where the map exceeds the pixel threshold."""
-        return self.map > self.pixel_threshold
+        """Predicted segmentation (H, W): where the map exceeds the pixel threshold.
+
+        An anomalous image always shows where it is most so, even if no pixel exceeds the threshold by itself.
+        """
+        limit = self.pixel_threshold
+        if self.is_anomalous:
+            limit = min(limit, PEAK_SHARE * float(self.map.max()))
+        return self.map > limit
 
     @cached_property
     def regions(self) -> tuple[Region, ...]:
@@ -181,11 +189,9 @@ class Detector:
     def _score_one(self, image: ImageLike, session: Any) -> Result:
         view, geometry = load_view(image, self.config.preprocessing)
         feed = {"image": np.ascontiguousarray(view[None], np.float32)}
-        if self.config.score == "reweighted":
-            distances, z = session.run(["output", "z"], feed)
-            patches = self.scorer.summarise(distances, z.T)
-        else:
-            patches = self.scorer.summarise(session.run(["output"], feed)[0])
+        names = ["output", "weighted", "z"] if self.config.score == "reweighted" else ["output", "weighted"]
+        plain, weighted, *z = session.run(names, feed)
+        patches = self.scorer.summarise(plain, weighted, z[0].T if z else None)
         return Result(
             path=str(image) if isinstance(image, str | Path) else None,
             score=patches.score,
@@ -202,7 +208,8 @@ class Detector:
         """From the view to patch scores, as an ONNX graph."""
         from mhpatchcore.inference import scoring_graph
 
-        return scoring_graph(self.backbone, self.whitening, self.scorer.bank, self.scorer.weights)
+        scorer = self.scorer
+        return scoring_graph(self.backbone, self.whitening, scorer.bank, scorer.weights, self.config.parts)
 
     @cached_property
     def session(self) -> Any:

@@ -10,7 +10,7 @@ does not depend on batch size, threads or whether there is a spool.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
@@ -56,7 +56,9 @@ def fit(images: Sequence[ImageLike], backbone: Backbone, config: Config, executi
     taken = sorted(set(range(len(images))) - set(held_out or ()))
     with one_blas_thread(), closing(Extraction(images, taken, backbone, config, execution)) as extraction:
         moments, reduction = _first_pass(extraction, backbone, config)
-        lam = _shrinkage(extraction, moments, reduction, config)
+        lam = choose_shrinkage(
+            config, moments, reduction, lambda: extraction.again("shrinkage", lambda chunk: chunk)
+        )
         whitening = fit_whitening(moments, reduction, lam, config.floor, config.metric)
         bank = build_bank(_whitened(extraction, whitening), config)
         scorer = Scorer(bank.z, backbone.info.grid, config)
@@ -128,8 +130,10 @@ class _Ipca:
         self.waiting = []
 
 
-def _shrinkage(extraction: Extraction, moments: Moments, reduction: Reduction, config: Config) -> float:
-    """λ by the configured policy, on the covariance in the reduced space."""
+def choose_shrinkage(
+    config: Config, moments: Moments, reduction: Reduction, again: Callable[[], Iterable[Chunk]]
+) -> float:
+    """λ by the configured policy, on the covariance in the reduced space; `again` reads the descriptors once more."""
     policy = config.shrinkage
     if not isinstance(policy, str):
         return float(policy)
@@ -141,12 +145,10 @@ def _shrinkage(extraction: Extraction, moments: Moments, reduction: Reduction, c
         return shrinkage.oas(eigenvalues, moments.n)
     if policy == "rblw":
         return shrinkage.rblw(eigenvalues, moments.n)
-
-    def fourth_powers(chunk: Chunk) -> float:
+    fourth = 0.0
+    for chunk in again():
         squares = (((chunk.rows - moments.mean) @ W) ** 2).sum(axis=1)
-        return float(squares @ squares)
-
-    fourth = sum(extraction.again("shrinkage", fourth_powers))
+        fourth += float(squares @ squares)
     return shrinkage.ledoit_wolf(eigenvalues, moments.n, fourth / moments.n)
 
 

@@ -1,6 +1,6 @@
 """The way from a view to patch scores as one ONNX graph, so that nothing but the scores leaves ONNX Runtime.
 
-    local maps of each layer → z (1×1 convolutions) → aligned and added → [z, ‖z‖², 1] · targets → minimum over rows
+    local maps of each layer → z (1×1 convolutions) → aligned and added → [z, ‖z‖², 1] · targets → minima over rows
 
 Whitening is affine and alignment is linear, so each layer is whitened on its own grid, where there are fewer positions
 and fewer channels to interpolate. `Scorer` is the plain twin of this graph.
@@ -14,25 +14,45 @@ from mhpatchcore.arrays import Floats
 from mhpatchcore.backbone.descriptors import LOCAL
 from mhpatchcore.backbone.graph import Graph
 from mhpatchcore.backbone.session import Backbone
-from mhpatchcore.bank.search import weighted_targets
+from mhpatchcore.bank.search import search_targets
 from mhpatchcore.whitening import Whitening
 
 
-def scoring_graph(backbone: Backbone, whitening: Whitening, bank: Floats, weights: Floats) -> bytes:
-    """The backbone continued to patch scores: "output" (h·w,) and the whitened patches "z" (k, h·w), for one image."""
+def scoring_graph(
+    backbone: Backbone, whitening: Whitening, bank: Floats, weights: Floats, parts: int
+) -> bytes:
+    """The backbone continued to patch scores, for one image.
+
+    Outputs: "output" (h·w,) plain distances, "weighted" (h·w,), and the whitened patches "z" (k, h·w).
+    """
     height, width = backbone.info.grid
+    patches = height * width
     graph = Graph.reopen(backbone.graph)
     z = _whitened(graph, whitening, height, width)
-    z = graph.node("Reshape", [z, graph.constant(np.array([whitening.k, height * width], np.int64))])
+    z = graph.node("Reshape", [z, graph.constant(np.array([whitening.k, patches], np.int64))])
     first = graph.constant(np.array([0], np.int64))
     squares = graph.node("ReduceSumSquare", [z, first], keepdims=1)
-    ones = graph.constant(np.ones((1, height * width), np.float32))
-    queries = graph.node("Concat", [z, squares, ones], axis=0)
-    products = graph.node("MatMul", [graph.constant(weighted_targets(bank, weights)), queries])
-    scores = graph.node("ReduceMin", [products, first], keepdims=0)
-    scores = graph.relu(scores)  # rounding can put the distance to an equal row just below zero
-    patches = height * width
-    return bytes(graph.model(scores, [patches], z=(z, [whitening.k, patches])).SerializeToString())
+    queries = graph.node("Concat", [z, squares, graph.constant(np.ones((1, patches), np.float32))], axis=0)
+    plain, weighted = [], []
+    for part in range(min(parts, len(bank))):
+        own = slice(part, None, parts)
+        products = graph.node("MatMul", [graph.constant(search_targets(bank[own])), queries])
+        plain.append(_least(graph, products, first))
+        if (weights == 1).all():
+            weighted.append(plain[-1])
+        else:
+            products = graph.node("Mul", [products, graph.constant(weights[own, None])])
+            weighted.append(_least(graph, products, first))
+    outputs = {
+        "weighted": (graph.node("Mean", weighted), [patches]),
+        "z": (z, [whitening.k, patches]),
+    }
+    return bytes(graph.model(graph.node("Mean", plain), [patches], **outputs).SerializeToString())
+
+
+def _least(graph: Graph, products: str, axis: str) -> str:
+    # rounding can put the distance to an equal row just below zero
+    return graph.relu(graph.node("ReduceMin", [products, axis], keepdims=0))
 
 
 def _whitened(graph: Graph, whitening: Whitening, height: int, width: int) -> str:

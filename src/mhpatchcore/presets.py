@@ -39,6 +39,7 @@ MH: dict[str, Any] = {
     "m_c": 256,
     "score": "reweighted",
     "reach": 0.0,
+    "parts": 1,
     "neighbours": 9,
     "sigma": 4.0,
     "calibration": "cross-image",

@@ -1,9 +1,13 @@
-"""From whitened patches to an image score, in squared distances as in the paper.
+"""From whitened patches to a map of patch scores and an image score, in squared distances as in the paper.
 
-a(u) = min_{m∈M} δ(u, m),  δ(u, m) = ‖z(u) − m‖²
-max          s = max_u a(u)
-reweighted   s = w·a(u*),  w = 1 − exp(a(u*)) / Σ_{m∈N_b(m*)} exp(δ(u*, m))
-map-max      s = the maximum of the smoothed map
+    a(u) = min_{m∈M} δ(u, m),  δ(u, m) = ‖z(u) − m‖²      where the image departs from normal: the map
+    max          s = max_u a(u)
+    reweighted   s = w·a(u*),  w = 1 − exp(a(u*)) / Σ_{m∈N_b(m*)} exp(δ(u*, m))
+    map-max      s = the maximum of the smoothed map
+
+Beyond the paper, a(u) can be the mean over parts of the bank, and the image score can weigh distances by how far the
+bank rows reach (`bank/reach.py`). The map stays unweighted: where a defect is, and whether there is one, are two
+questions, and each is answered better its own way.
 """
 
 from __future__ import annotations
@@ -15,14 +19,14 @@ import numpy as np
 
 from mhpatchcore.arrays import Floats, Indices, Mask
 from mhpatchcore.bank.reach import reach_weights
-from mhpatchcore.bank.search import nearest_rows, neighbour_table
+from mhpatchcore.bank.search import mean_of_parts, nearest_rows, neighbour_table
 from mhpatchcore.config import Config
 from mhpatchcore.maps import view_map
 
 
 @dataclass(frozen=True, eq=False)
 class PatchScores:
-    """One image: patch scores a (h, w), the image score, and the peak of the smoothed map."""
+    """One image: patch scores a (h, w) for the map, the image score, and the peak of the smoothed map."""
 
     a: Floats
     score: float
@@ -39,23 +43,26 @@ class Scorer:
 
     def __call__(self, z: Floats, among: Mask | None = None) -> PatchScores:
         """Score whitened patches z (h·w, k), against all bank rows or those marked in `among` (K,)."""
-        nearest, distances = nearest_rows(z, self.bank, among, self.weights)
-        return self.summarise(distances, z, nearest)
+        return self.summarise(*mean_of_parts(z, self.bank, self.weights, self.config.parts, among), z)
 
-    def summarise(
-        self, distances: Floats, z: Floats | None = None, nearest: Indices | None = None
-    ) -> PatchScores:
-        """From distances (h·w,) to scores; only the reweighted rule asks for patches and their nearest rows."""
-        a, config = distances.reshape(self.grid), self.config
-        peak = float(view_map(a, config.size, config.size, config.sigma).max())
-        if config.score == "map-max":
-            return PatchScores(a, peak, peak)
-        if config.score == "max":
-            return PatchScores(a, float(a.max()), peak)
-        assert z is not None
-        u = int(distances.argmax())
-        row = nearest_rows(z[u : u + 1], self.bank)[0][0] if nearest is None else nearest[u]
-        return PatchScores(a, reweighted(z[u], distances[u], self.bank[self.neighbours[row]]), peak)
+    def summarise(self, plain: Floats, weighted: Floats, z: Floats | None = None) -> PatchScores:
+        """From distances (h·w,) to scores; only the reweighted rule asks for the patches z (h·w, k)."""
+        a = plain.reshape(self.grid)
+        peak = self._map_peak(a)
+        if self.config.score == "map-max":
+            score = peak if self.config.reach == 0 else self._map_peak(weighted.reshape(self.grid))
+        elif self.config.score == "max":
+            score = float(weighted.max())
+        else:
+            assert z is not None
+            u = int(weighted.argmax())
+            row = nearest_rows(z[u : u + 1], self.bank)[0][0]
+            score = reweighted(z[u], float(weighted[u]), self.bank[self.neighbours[row]])
+        return PatchScores(a, score, peak)
+
+    def _map_peak(self, a: Floats) -> float:
+        size = self.config.size
+        return float(view_map(a, size, size, self.config.sigma).max())
 
     @cached_property
     def weights(self) -> Floats:
