@@ -60,6 +60,14 @@ def fit(
     alpha: float = typer.Option(None, help="geores: share of the main bank.", rich_help_panel=BANK),
     q: int = typer.Option(None, help="geores: candidates for the tail.", rich_help_panel=BANK),
     score: str = typer.Option(None, help="map-max, max or reweighted.", rich_help_panel=BANK),
+    reach: float = typer.Option(
+        None,
+        help="How much the bank's local spacing counts in the image score (0: the paper).",
+        rich_help_panel=BANK,
+    ),
+    parts: int = typer.Option(
+        None, help="Parts of the bank to average over (1: the paper).", rich_help_panel=BANK
+    ),
     sigma: float = typer.Option(
         None, help="Smoothing of the map, in pixels of the view.", rich_help_panel=BANK
     ),
@@ -69,6 +77,9 @@ def fit(
     stored_as: str = typer.Option(None, help="Descriptors as float16 or float32.", rich_help_panel=BANK),
     seed: int = typer.Option(None, help="Seed of everything random.", rich_help_panel=BANK),
     settings: Path = typer.Option(None, help="A TOML file of settings; flags win over it."),
+    preset: str = typer.Option(
+        "default", help="A named configuration to start from (see `mhpatchcore presets`)."
+    ),
     workers: int = typer.Option(None, help="Threads. [default: all cores]", rich_help_panel=RUN),
     batch: int = typer.Option(1, help="Images per call of the network.", rich_help_panel=RUN),
     spool: str = typer.Option("disk", help="disk, or none to run the network twice.", rich_help_panel=RUN),
@@ -88,10 +99,11 @@ def fit(
     given = dict(locals())
     from mhpatchcore.detector import Detector
     from mhpatchcore.extraction import Execution
+    from mhpatchcore.presets import preset as named
 
     if spool not in ("disk", "none"):
         raise UserError(f"--spool is disk or none, not '{spool}'")
-    config = settings_from(settings, given)
+    config = settings_from(settings, given, named(preset).config)
     started = time.perf_counter()
     with progress_display(quiet) as progress:
         execution = Execution(

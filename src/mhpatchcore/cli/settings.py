@@ -12,13 +12,13 @@ from mhpatchcore.config import Config
 from mhpatchcore.errors import UserError
 
 
-def settings_from(file: Path | None, flags: Mapping[str, Any], base: Config | None = None) -> Config:
+def settings_from(file: Path | None, flags: Mapping[str, Any], base: Config) -> Config:
     """`base`, changed by the file, changed by those flags that were given and are settings."""
     names = {field.name for field in fields(Config)} - {"weights"}
     given = {name: value for name, value in flags.items() if name in names and value is not None}
     if isinstance(given.get("layers"), str):
         given["layers"] = tuple(given["layers"].split(","))
-    return (base or Config()).with_changes(**read_settings(file)).with_changes(**given)
+    return base.with_changes(**read_settings(file)).with_changes(**given)
 
 
 def read_settings(file: Path | None) -> dict[str, Any]:
