@@ -28,6 +28,7 @@ AT_LEAST = {
     "m_c": 1,
     "projection": 1,
     "q": 1,
+    "dense": 0,
     "reach": 0,
     "parts": 1,
     "neighbours": 1,
@@ -63,6 +64,7 @@ class Config:
     constructor: str = "always-full"
     K: int = 5000
     m_c: int = 1024
+    dense: float = 0.25
     fraction: float | None = None
     projection: int | None = None
     start: str = "first"

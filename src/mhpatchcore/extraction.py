@@ -40,6 +40,12 @@ class Execution:
     progress: Callable[[str, int, int], None] = _silent
     warn: Callable[[str], None] = _silent
 
+    def __post_init__(self) -> None:
+        if self.spool not in ("disk", "none"):
+            raise UserError(f"the spool is disk or none, not '{self.spool}'")
+        if self.workers < 1 or self.batch < 1:
+            raise UserError("workers and batch are at least 1")
+
 
 @dataclass(frozen=True, eq=False)
 class Chunk:

@@ -36,6 +36,8 @@ def atomic_path(target: str | Path) -> Iterator[Path]:
         os.umask(umask)
         temporary.chmod(0o666 & ~umask)
         temporary.replace(target)
+    except OSError as error:
+        raise UserError(f"cannot write {target}: {error.strerror or error}; choose another place") from error
     finally:
         temporary.unlink(missing_ok=True)
 

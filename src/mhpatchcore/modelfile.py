@@ -42,6 +42,7 @@ def save(detector: Detector, path: Path) -> None:
     tensors = {
         "moments.mean": detector.moments.mean,
         "moments.M2": detector.moments.M2,
+        "moments.rest": np.broadcast_to(detector.moments.rest, detector.moments.mean.shape),
         "variances": detector.variances,
         "whitening.A": whitening.A,
         "whitening.mean": whitening.mean,
@@ -67,7 +68,9 @@ def load(path: Path) -> Detector:
             backbone=Backbone(
                 BackboneInfo.from_json(document["backbone"]), tensors["backbone.graph"].tobytes()
             ),
-            moments=Moments(document["n_patches"], tensors["moments.mean"], tensors["moments.M2"]),
+            moments=Moments(
+                document["n_patches"], tensors["moments.mean"], tensors["moments.M2"], tensors["moments.rest"]
+            ),
             variances=tensors["variances"],
             whitening=Whitening(tensors["whitening.A"], tensors["whitening.mean"], **document["whitening"]),
             bank_raw=tensors["bank.raw"],

@@ -32,6 +32,7 @@ class Moments:
     n: int
     mean: Doubles
     M2: Doubles
+    rest: Doubles | float = 0.0  # what rounding takes from the mean, which is mean + rest
 
     @staticmethod
     def empty(d: int) -> Moments:
@@ -48,7 +49,8 @@ class Moments:
         # the second correction removes what rounding of the mean leaves when offsets are large
         rest = centred.mean(axis=0)
         centred -= rest
-        return Moments(len(u), mean + rest, centred.T @ centred)
+        rounded = mean + rest
+        return Moments(len(u), rounded, centred.T @ centred, (mean - rounded) + rest)
 
     @staticmethod
     def of_all(parts: Iterable[Moments], d: int) -> Moments:
@@ -65,11 +67,15 @@ class Moments:
         if self.n == 0 or other.n == 0:
             return other if self.n == 0 else self
         n = self.n + other.n
-        delta = other.mean - self.mean
-        mean = self.mean + delta * (other.n / n)
+        delta = (other.mean - self.mean) + (other.rest - self.rest)
+        shift = delta * (other.n / n)
+        mean = self.mean + shift
+        # the exact error of that sum (Knuth): lost, it would cost M2 digits where offsets exceed the spread
+        moved = mean - self.mean
+        rest = self.rest + ((self.mean - (mean - moved)) + (shift - moved))
         scatter = self.M2 + other.M2
         scatter += np.outer(delta * (self.n * other.n / n), delta)
-        return Moments(n, mean, scatter)
+        return Moments(n, mean, scatter, rest)
 
     @property
     def d(self) -> int:

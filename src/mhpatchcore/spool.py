@@ -26,13 +26,20 @@ class Spool:
         self.dim, self.dtype = dim, np.dtype(dtype)
         folder = Path(folder or tempfile.gettempdir())
         needed = expected_rows * dim * self.dtype.itemsize
-        free = shutil.disk_usage(folder).free
+        try:
+            free = shutil.disk_usage(folder).free
+            self._file = tempfile.TemporaryFile(prefix="mhpatchcore-spool-", dir=folder)  # noqa: SIM115 (closed by close)
+        except OSError as error:
+            raise UserError(
+                f"the spool cannot be kept in {folder}: {error.strerror}; "
+                "name another folder with --spool-dir, or use --spool none"
+            ) from error
         if needed > free:
+            self._file.close()
             raise UserError(
                 f"the spool needs {needed / 1e9:.1f} GB in {folder}, which has {free / 1e9:.1f} GB free: "
                 "name another folder with --spool-dir, or use --spool none"
             )
-        self._file = tempfile.TemporaryFile(prefix="mhpatchcore-spool-", dir=folder)  # noqa: SIM115 (closed by close)
         self._starts = [0]
 
     def __len__(self) -> int:

@@ -92,6 +92,12 @@ def test_sample_is_uniform_over_chunks_and_places() -> None:
     assert np.all(np.abs(by_row - expected) < 4 * sd)
 
 
+def test_chunks_are_drawn_from_independently() -> None:
+    image, row, column = random_sample(Stream.of(chunks(8)), 120).origin.T
+    places = {frozenset(zip(row[image == i], column[image == i], strict=True)) for i in range(8)}
+    assert len(places) == 8
+
+
 def test_sample_is_without_repetition_and_in_order() -> None:
     origin = random_sample(Stream.of(chunks(10)), 50).origin.tolist()
     assert len({tuple(row) for row in origin}) == 50

@@ -100,6 +100,17 @@ def test_always_full_finds_the_few_rows_among_many_duplicates(offset: float) -> 
     assert len(bank) == distinct(bank.z) == distinct(pool_of(made)) == 19
 
 
+def test_always_full_reads_the_stream_once_unless_duplicates_leave_it_short() -> None:
+    made, reads = chunks(3, high=1000), []
+
+    def read(index: int) -> Patches:
+        reads.append(index)
+        return made[index]
+
+    assert len(always_full(Stream(read, 3), K=90, m_c=8)) == 90
+    assert reads == [0, 1, 2]
+
+
 def test_always_full_covers_better_than_the_tree() -> None:
     made = chunks(8, high=1000)
     z = pool_of(made)
@@ -156,7 +167,8 @@ def test_random_directions_keep_squared_length_on_average() -> None:
 
 
 @pytest.mark.parametrize(
-    ("K", "m_c", "alpha", "q"), [(20, 10, 0.6, 15), (40, 12, 0.9, None), (30, 30, 0.3, 4), (2, 5, 0.99, 1)]
+    ("K", "m_c", "alpha", "q"),
+    [(20, 10, 0.6, 15), (21, 10, 0.7, 15), (40, 12, 0.9, None), (30, 30, 0.3, 4), (2, 5, 0.99, 1)],
 )
 @pytest.mark.parametrize("high", [3, 12, 1000])
 def test_geores_is_the_papers(K: int, m_c: int, alpha: float, q: int | None, high: int) -> None:

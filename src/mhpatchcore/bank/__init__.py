@@ -17,7 +17,7 @@ from mhpatchcore.bank.sample import random_sample
 from mhpatchcore.config import Config
 
 CONSTRUCTORS: dict[str, Callable[[Stream, Config], Patches]] = {
-    "always-full": lambda stream, c: always_full(stream, c.K, c.m_c),
+    "always-full": lambda stream, c: always_full(stream, c.K, c.m_c, c.dense, c.seed),
     "tree": lambda stream, c: tree(stream, c.K, c.m_c),
     "offline-greedy": lambda stream, c: offline_greedy(
         stream, None if c.fraction else c.K, c.fraction, c.projection, c.start, c.seed

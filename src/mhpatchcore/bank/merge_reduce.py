@@ -13,6 +13,7 @@ import numpy as np
 
 from mhpatchcore.bank.farthest_first import farthest_first
 from mhpatchcore.bank.patches import Patches, Stream
+from mhpatchcore.bank.sample import Lottery
 
 
 def tree(stream: Stream, K: int, m_c: int) -> Patches:
@@ -20,28 +21,45 @@ def tree(stream: Stream, K: int, m_c: int) -> Patches:
     return finish(merged_levels(stream.map(lambda chunk: reduce(chunk, m_c)), m_c), K, stream.workers)
 
 
-def always_full(stream: Stream, K: int, m_c: int) -> Patches:
-    """One pool of chunk summaries, reduced to K rows whenever it exceeds 2·max(K, m_c).
+def always_full(stream: Stream, K: int, m_c: int, dense: float = 0.0, seed: int = 0) -> Patches:
+    """min(K, distinct) rows: a `dense` share drawn at random, the rest by coverage of what the draw left out.
 
-    A chunk's summary is larger than m_c where few chunks have to fill K. If the pool still ends short of K
-    (duplicates), further passes add the rows farthest from it, until none is left.
+    Coverage alone spends its rows on the fringe of the normal patches; a random draw stands where most of them are.
+    Chunk summaries gather in one pool, which is reduced to K rows whenever it exceeds 2·max(K, m_c). A summary is
+    larger than m_c where few chunks have to fill K. If the pool still ends short of K (duplicates), further passes
+    add the rows farthest from it, until none is left.
     """
     local = max(m_c, -(-2 * K // max(stream.n_chunks, 1)))
     limit = 2 * max(K, m_c)
+    draw = Lottery(round(dense * K), seed)
     pool: list[Patches] = []
-    for summary in stream.map(lambda chunk: reduce(chunk, local)):
+    for tickets, summary in stream.map(lambda chunk: (draw.tickets(chunk), reduce(chunk, local))):
+        draw.add(tickets)
         pool.append(summary)
         if sum(map(len, pool)) > limit:
             pool = [reduce(Patches.concat(pool), K, stream.workers)]
-    bank = reduce(Patches.concat(pool), K, stream.workers)
+    bank = distinct(draw.winners()) if draw.size else Patches.concat(pool).take(np.empty(0, np.intp))
+    bank = _filled(bank, Patches.concat(pool), K, stream.workers)
     while len(bank) < K:
-        missing = K - len(bank)
-        extra = Patches.concat(list(stream.map(partial(_uncovered, bank=bank, size=missing))))
-        extra = extra.take(farthest_first(extra.z, missing, covered=bank.z, workers=stream.workers))
-        if len(extra) == 0:
+        extra = Patches.concat(list(stream.map(partial(_uncovered, bank=bank, size=K - len(bank)))))
+        before = len(bank)
+        bank = _filled(bank, extra, K, stream.workers)
+        if len(bank) == before:
             break
-        bank = Patches.concat([bank, extra])
     return bank
+
+
+def distinct(patches: Patches) -> Patches:
+    """Without rows whose z occurs before."""
+    _, first = np.unique(patches.z, axis=0, return_index=True)
+    return patches.take(np.sort(first))
+
+
+def _filled(bank: Patches, pool: Patches, K: int, workers: int) -> Patches:
+    """The bank with rows of the pool that are farthest from it, up to K."""
+    covered = bank.z if len(bank) else None
+    rows = farthest_first(pool.z, K - len(bank), covered=covered, workers=workers)
+    return Patches.concat([bank, pool.take(rows)])
 
 
 def reduce(patches: Patches, size: int, workers: int = 1) -> Patches:

@@ -3,9 +3,9 @@
 Where normal patches are rare or vary much, bank rows lie far apart, and a normal patch is far from all of them. There
 a distance means less. With s_m the mean distance from row m to its nearest rows and s̃ the median of all s_m,
 
-    w_m = (s̃ / s_m)^(2p)        δ_w(u, m) = w_m · ‖z(u) − m‖²
+    w_m = (s̃ / max(s_m, s̃))^(2p)        δ_w(u, m) = w_m · ‖z(u) − m‖²
 
-measures distances in the local spacing of the bank. p = 0 is the paper's plain distance.
+shortens the distances to such rows and leaves the others as they are. p = 0 is the paper's plain distance.
 """
 
 from __future__ import annotations
@@ -16,11 +16,10 @@ from mhpatchcore.arrays import Floats
 from mhpatchcore.bank.search import neighbour_table
 
 NEIGHBOURS = 5
-LARGEST_RATIO = 2.0  # duplicates have no spacing at all
 
 
 def reach_weights(bank: Floats, power: float) -> Floats:
-    """w_m of every bank row (K,).
+    """w_m of every bank row (K,), at most 1.
 
     >>> row = np.array([[0.0], [1.0], [2.0], [3.0], [4.0], [5.0], [20.0]], np.float32)
     >>> reach_weights(row, 1.0).round(2).tolist()[-1] < 0.1
@@ -30,7 +29,7 @@ def reach_weights(bank: Floats, power: float) -> Floats:
         return np.ones(len(bank), np.float32)
     spacing = mean_spacing(bank)
     typical = max(float(np.median(spacing)), 1e-12)
-    ratio = typical / np.maximum(spacing, typical / LARGEST_RATIO)
+    ratio = typical / np.maximum(spacing, typical)
     return np.asarray(ratio ** (2 * power), np.float32)
 
 

@@ -4,24 +4,45 @@ from __future__ import annotations
 
 import numpy as np
 
-from mhpatchcore.arrays import Floats
+from mhpatchcore.arrays import Doubles
 from mhpatchcore.bank.patches import Patches, Stream
+
+Tickets = tuple[Doubles, Patches]
+
+
+class Lottery:
+    """Keeps `size` patches of a stream, each subset equally likely: those with the smallest random numbers.
+
+    Numbers are drawn per chunk, by its first image, so that threads and order of arrival do not matter.
+    """
+
+    def __init__(self, size: int, seed: int) -> None:
+        self.size, self.seed = size, seed
+        self._kept: Tickets | None = None
+
+    def tickets(self, chunk: Patches) -> Tickets:
+        """What a chunk sends to the draw: at most `size` patches with their numbers. Pure."""
+        draws = np.random.default_rng([self.seed, int(chunk.origin[0, 0])]).random(len(chunk))
+        return self._smallest(draws, chunk)
+
+    def add(self, tickets: Tickets) -> None:
+        if self._kept is not None:
+            draws = np.concatenate([self._kept[0], tickets[0]])
+            tickets = self._smallest(draws, Patches.concat([self._kept[1], tickets[1]]))
+        self._kept = tickets
+
+    def winners(self) -> Patches:
+        assert self._kept is not None
+        return self._kept[1]
+
+    def _smallest(self, draws: Doubles, patches: Patches) -> Tickets:
+        kept = np.sort(np.argsort(draws, kind="stable")[: self.size])
+        return draws[kept], patches.take(kept)
 
 
 def random_sample(stream: Stream, K: int, seed: int = 0) -> Patches:
-    """K patches, each subset equally likely: the K smallest of one random number per patch."""
-
-    def lottery(chunk: Patches) -> tuple[Floats, Patches]:
-        # drawn per chunk, by its first image, so that threads and order of arrival do not matter
-        draws = np.random.default_rng([seed, int(chunk.origin[0, 0])]).random(len(chunk))
-        kept = np.sort(np.argsort(draws, kind="stable")[:K])
-        return draws[kept], chunk.take(kept)
-
-    draws, pool = np.empty(0), None
-    for new_draws, patches in stream.map(lottery):
-        pool = patches if pool is None else Patches.concat([pool, patches])
-        draws = np.concatenate([draws, new_draws])
-        kept = np.sort(np.argsort(draws, kind="stable")[:K])
-        draws, pool = draws[kept], pool.take(kept)
-    assert pool is not None
-    return pool
+    """K patches at random."""
+    lottery = Lottery(K, seed)
+    for tickets in stream.map(lottery.tickets):
+        lottery.add(tickets)
+    return lottery.winners()

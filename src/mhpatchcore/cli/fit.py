@@ -10,7 +10,6 @@ import typer
 
 from mhpatchcore.cli.console import JsonFlag, QuietFlag, print_json, progress_display, warn
 from mhpatchcore.cli.settings import settings_from
-from mhpatchcore.errors import UserError
 
 GEOMETRY, BANK, RUN = "Geometry", "Bank and score", "How the work is done (changes nothing in the model)"
 
@@ -101,8 +100,6 @@ def fit(
     from mhpatchcore.extraction import Execution
     from mhpatchcore.presets import preset as named
 
-    if spool not in ("disk", "none"):
-        raise UserError(f"--spool is disk or none, not '{spool}'")
     config = settings_from(settings, given, named(preset).config)
     started = time.perf_counter()
     with progress_display(quiet) as progress:
