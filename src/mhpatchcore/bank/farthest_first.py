@@ -1,11 +1,11 @@
-"""Exact farthest-first selection (greedy k-center), made fast by speculation.
+"""Exact farthest-first selection (greedy k-center), made fast by looking at blocks.
 
     z* ∈ argmax_z min_{c∈C} ‖z − c‖,   C ← C ∪ {z*}
 
-One new centre at a time means one pass over all rows per centre, bound by memory. Here the rows that are
-farthest now are taken as a block of likely next centres, their distances to all rows come from one matrix
-product, and they are consumed one by one for as long as the true arg-max lies within the block. The selection
-is the same; the products are fast ones.
+One new centre at a time means one pass over all rows per centre, bound by memory. Here the rows that are farthest now
+form a block. Distances only fall, so no row outside can overtake the farthest of the rest, τ: as long as the block
+holds a row beyond τ, that row is the next centre. Within the block a pick costs next to nothing, and all rows
+then learn of all picks at once, in one matrix product. The selection is the same.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from collections.abc import Callable
 import numpy as np
 
 from mhpatchcore.arrays import Doubles, Floats, Indices
+from mhpatchcore.bank.search import search_queries, search_targets
 from mhpatchcore.parallel import ordered_map
 
-FIRST_BLOCK, LARGEST_BLOCK = 16, 256
-ROWS_PER_TASK = 16384
+BLOCK = 512
+ROWS_PER_TASK = 2048
 # squared distances by ‖x‖² + ‖y‖² − 2xy are off by about this share of the largest norm
 ROUNDING = 4e-6
 
@@ -44,51 +45,48 @@ def farthest_first(
     if n == 0 or k <= 0:
         return np.empty(0, np.intp)
     z = np.ascontiguousarray(z, np.float32)
-    norms = np.einsum("ij,ij->i", z, z)
-    if covered is None:
-        nearest = np.full(n, np.finfo(np.float32).max, np.float32)
-        nearest[start] = np.inf  # so that it is the first pick
-    else:
-        nearest = distances_to_nearest(z, covered, workers)
-    return _select(z, norms, nearest, min(k, n), workers, progress, covered)
-
-
-def _select(
-    z: Floats,
-    norms: Floats,
-    nearest: Floats,
-    k: int,
-    workers: int,
-    progress: Callable[[int, int], None] | None,
-    covered: Floats | None,
-) -> Indices:
-    """Farthest-first, given every row's squared distance to what is chosen already."""
-    chosen: list[int] = []
-    resolution = ROUNDING * float(norms.max(initial=0.0))
-    size = FIRST_BLOCK
+    resolution = ROUNDING * float(np.einsum("ij,ij->i", z, z).max())
+    chosen = [] if covered is not None else [start]
+    nearest = distances_to_nearest(z, z[chosen] if covered is None else covered, workers)
+    nearest[chosen] = 0.0
+    k = min(k, n)
     while len(chosen) < k:
-        if float(nearest.max()) <= resolution:
+        block, tau = _farthest_block(nearest)
+        if float(nearest[block].max()) <= resolution:
             return np.array(chosen + _select_closely(z, chosen, covered, k - len(chosen)), np.intp)
-        size = min(size, k - len(chosen), len(z))
-        block = np.argpartition(nearest, len(z) - size)[len(z) - size :]
-        # the arg-max itself must be in the block whatever argpartition does with ties
-        farthest = int(nearest.argmax())
-        if farthest not in block:
-            block[0] = farthest
-        to_block = _squared_distances(z[block], norms[block], z, norms, workers)
-        position = {int(row): i for i, row in enumerate(block)}
-        used = 0
-        while len(chosen) < k and farthest in position and float(nearest[farthest]) > resolution:
-            np.minimum(nearest, to_block[position[farthest]], out=nearest)
-            nearest[farthest] = 0.0
-            chosen.append(farthest)
-            used += 1
-            farthest = int(nearest.argmax())
+        picks = block[_select_within(z[block], nearest[block], max(tau, resolution), k - len(chosen))]
+        np.minimum(nearest, distances_to_nearest(z, z[picks], workers), out=nearest)
+        nearest[picks] = 0.0
+        chosen.extend(int(row) for row in picks)
         if progress is not None:
             progress(len(chosen), k)
-        # grow while most of the speculation pays, shrink when it does not
-        size = min(size * 2, LARGEST_BLOCK) if used * 2 > len(block) else max(size // 2, FIRST_BLOCK)
     return np.array(chosen, np.intp)
+
+
+def _farthest_block(nearest: Floats) -> tuple[Indices, float]:
+    """The rows that are farthest now, by rising index, and τ, the largest distance among all others."""
+    n = len(nearest)
+    if n <= BLOCK:
+        return np.arange(n), -1.0
+    order = np.argpartition(nearest, [n - BLOCK - 1, n - 1])
+    tau = float(nearest[order[n - BLOCK - 1]])
+    if nearest[order[-1]] == tau:
+        # more rows than a block holds are equally far: those of lowest index come first, until one of them is nearer
+        return np.flatnonzero(nearest == tau)[:BLOCK], float(np.nextafter(np.float32(tau), np.float32(0)))
+    return np.flatnonzero(nearest > tau), tau
+
+
+def _select_within(z: Floats, nearest: Floats, tau: float, k: int) -> Indices:
+    """Picks of a block z (t, dim), for as long as its farthest row is beyond τ."""
+    between = search_queries(z) @ search_targets(z).T
+    picks = []
+    farthest = int(nearest.argmax())
+    while len(picks) < k and nearest[farthest] > tau:
+        picks.append(farthest)
+        np.minimum(nearest, between[farthest], out=nearest)
+        nearest[farthest] = -1.0
+        farthest = int(nearest.argmax())
+    return np.array(picks, np.intp)
 
 
 def _select_closely(z: Floats, chosen: list[int], covered: Floats | None, k: int) -> list[int]:
@@ -125,33 +123,12 @@ def _least_squares(x: Doubles, y: Doubles) -> Doubles:
 
 
 def distances_to_nearest(z: Floats, targets: Floats, workers: int = 1) -> Floats:
-    """Squared distance of every row of z (n, dim) to the nearest row of targets (m, dim)."""
-    norms = np.einsum("ij,ij->i", targets, targets)
+    """Squared distance of every row of z (n, dim) to the nearest row of targets (m, dim), in tasks of fixed size."""
+    columns = search_targets(targets).T
 
     def nearest(start: int) -> Floats:
-        rows = z[start : start + ROWS_PER_TASK // 8]
-        products = rows @ targets.T
-        products *= -2
-        products += norms
-        least: Floats = products.min(axis=1)
-        least += np.einsum("ij,ij->i", rows, rows)
-        return np.maximum(least, 0, out=least)
+        products = search_queries(z[start : start + ROWS_PER_TASK]) @ columns
+        least: Floats = np.maximum(products.min(axis=1), 0)
+        return least
 
-    return np.concatenate(list(ordered_map(nearest, range(0, len(z), ROWS_PER_TASK // 8), workers)))
-
-
-def _squared_distances(x: Floats, x_norms: Floats, z: Floats, z_norms: Floats, workers: int) -> Floats:
-    """‖x_i − z_j‖² (len(x), len(z)), in blocks of rows of z of fixed size."""
-    out = np.empty((len(x), len(z)), np.float32)
-
-    def fill(start: int) -> None:
-        piece = slice(start, start + ROWS_PER_TASK)
-        products = x @ z[piece].T
-        products *= -2
-        products += z_norms[piece]
-        products += x_norms[:, None]
-        np.maximum(products, 0, out=out[:, piece])
-
-    for _ in ordered_map(fill, range(0, len(z), ROWS_PER_TASK), workers):
-        pass
-    return out
+    return np.concatenate(list(ordered_map(nearest, range(0, len(z), ROWS_PER_TASK), workers)))
