@@ -58,13 +58,13 @@ class Config:
     variance: float | None = 0.99
     components: int | None = None
     metric: str = "mahalanobis"
-    shrinkage: str | float = 0.07
+    shrinkage: str | float = 0.9
     floor: float = 1e-8
     # bank
     constructor: str = "always-full"
     K: int = 5000
     m_c: int = 1024
-    dense: float = 0.25
+    dense: float = 0.1
     fraction: float | None = None
     projection: int | None = None
     start: str = "first"
@@ -72,14 +72,14 @@ class Config:
     q: int | None = None
     # score
     score: str = "map-max"
-    reach: float = 0.75
-    parts: int = 3
+    reach: float = 1.0
+    parts: int = 2
     neighbours: int = 9
     sigma: float = 4.0
     # threshold
     false_alarm: float = 0.01
     calibration: str = "cross-image"
-    calibration_images: int = 300
+    calibration_images: int = 100
     # the rest
     chunk_images: int = 8
     stored_as: str = "float16"

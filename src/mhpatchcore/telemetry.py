@@ -1,7 +1,8 @@
 """What work costs: wall time, CPU time and peak memory, phase by phase.
 
 Peaks are the kernel's high-water marks (VmHWM), reset at the start of every phase, so no short spike is missed
-between two looks. Where the kernel does not allow the reset, a peak is that of the process so far.
+between two looks. Where the kernel does not allow the reset, a peak is that of the process so far. The peak of the
+whole also covers what happens before, between and after the phases, such as loading a network.
 """
 
 from __future__ import annotations
@@ -45,6 +46,8 @@ class Telemetry:
     def __init__(self, also: Callable[[str, int, int], None] | None = None) -> None:
         self.baseline_rss = current_rss()
         self.phases: list[Phase] = []
+        self._highest = 0
+        self._start_mark()
         self._also = also
         self._open: tuple[str, float, float] | None = None
         self._items = 0
@@ -53,7 +56,8 @@ class Telemetry:
         """The listener to hand to whatever reports progress."""
         if self._open is None or self._open[0] != phase:
             self.finish()
-            reset_peak()
+            self._highest = self.peak_rss
+            self._start_mark()
             self._open = (phase, time.perf_counter(), cpu_seconds())
         self._items = done
         if self._also is not None:
@@ -64,13 +68,23 @@ class Telemetry:
         if self._open is not None:
             name, wall, cpu = self._open
             self.phases.append(
-                Phase(name, time.perf_counter() - wall, cpu_seconds() - cpu, peak_rss(), self._items)
+                Phase(name, time.perf_counter() - wall, cpu_seconds() - cpu, self._mark(), self._items)
             )
             self._open = None
 
     @property
     def peak_rss(self) -> int:
-        return max([phase.peak_rss for phase in self.phases], default=peak_rss())
+        """The highest mark since the start."""
+        return max(self._highest, self._mark())
+
+    def _start_mark(self) -> None:
+        reset_peak()
+        self._largest_child = children_peak()
+
+    def _mark(self) -> int:
+        """The peak since the last start; children's peaks cannot be reset, so only a new largest one counts."""
+        child = children_peak()
+        return max(own_peak(), child if child > self._largest_child else 0)
 
     def to_json(self) -> dict[str, Any]:
         phases = [asdict(phase) | {"items_per_second": phase.items_per_second} for phase in self.phases]
@@ -85,12 +99,17 @@ def current_rss() -> int:
 
 def peak_rss() -> int:
     """High-water mark of this process (since the last reset) or of a finished child, whichever is larger."""
-    own = next(
-        int(line.split()[1])
-        for line in Path("/proc/self/status").read_text().splitlines()
-        if line.startswith("VmHWM")
-    )
-    return max(own, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss) * KIB
+    return max(own_peak(), children_peak())
+
+
+def own_peak() -> int:
+    status = Path("/proc/self/status").read_text().splitlines()
+    return KIB * next(int(line.split()[1]) for line in status if line.startswith("VmHWM"))
+
+
+def children_peak() -> int:
+    """The largest peak of any finished child."""
+    return KIB * resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
 
 
 def reset_peak() -> None:

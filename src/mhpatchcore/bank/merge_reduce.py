@@ -25,19 +25,20 @@ def always_full(stream: Stream, K: int, m_c: int, dense: float = 0.0, seed: int 
     """min(K, distinct) rows: a `dense` share drawn at random, the rest by coverage of what the draw left out.
 
     Coverage alone spends its rows on the fringe of the normal patches; a random draw stands where most of them are.
-    Chunk summaries gather in one pool, which is reduced to K rows whenever it exceeds 4·max(K, m_c). A summary is
+    Chunk summaries gather in one pool, which is reduced whenever it exceeds four times its share of K. A summary is
     larger than m_c where few chunks have to fill K. If the pool still ends short of K (duplicates), further passes
     add the rows farthest from it, until none is left.
     """
-    local = max(m_c, -(-2 * K // max(stream.n_chunks, 1)))
-    limit = 4 * max(K, m_c)
     draw = Lottery(round(dense * K), seed)
+    covering = K - draw.size
+    local = max(m_c, -(-2 * covering // max(stream.n_chunks, 1)))
+    limit = 4 * max(covering, m_c)
     pool: list[Patches] = []
     for tickets, summary in stream.map(lambda chunk: (draw.tickets(chunk), reduce(chunk, local))):
         draw.add(tickets)
         pool.append(summary)
         if sum(map(len, pool)) > limit:
-            pool = [reduce(Patches.concat(pool), K, stream.workers)]
+            pool = [reduce(Patches.concat(pool), covering, stream.workers)]
     bank = distinct(draw.winners()) if draw.size else Patches.concat(pool).take(np.empty(0, np.intp))
     bank = _filled(bank, Patches.concat(pool), K, stream.workers)
     while len(bank) < K:

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import io
 import sys
 
 from mhpatchcore.errors import UserError
 
+INTERRUPTED = 130
+
 
 def main() -> None:
     """Entry point. A user's error is one line on stderr and an exit code, never a traceback."""
-    from mhpatchcore.cli.app import app
-
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a file name may hold what the terminal cannot show
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
+        from mhpatchcore.cli.app import app
+
         app()
     except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {_one_line(error)}", file=sys.stderr)
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        print("interrupted: nothing was written", file=sys.stderr)
-        sys.exit(130)
-    except BrokenPipeError:
-        # the reader of our output (head, less) has gone: that is its right
-        sys.stderr.close()
-        sys.exit(141)
+    except (KeyboardInterrupt, SystemExit) as end:
+        # typer turns Ctrl-C into this exit code and says nothing
+        if isinstance(end, SystemExit) and end.code != INTERRUPTED:
+            raise
+        print("interrupted", file=sys.stderr)
+        sys.exit(INTERRUPTED)
+
+
+def _one_line(error: UserError) -> str:
+    return " ".join(str(error).splitlines())

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import typer
 
-from mhpatchcore.cli.console import JsonFlag, print_json
-from mhpatchcore.cli.settings import read_settings
+from mhpatchcore.cli.console import JsonFlag, counted, print_json, warn
+from mhpatchcore.cli.paths import check_folder, with_name
+from mhpatchcore.cli.settings import listed, read_settings
 from mhpatchcore.config import Config
 from mhpatchcore.datasets import find_categories, load_dataset
 from mhpatchcore.errors import UserError
@@ -20,7 +23,7 @@ from mhpatchcore.experiments.writing import write_tables
 from mhpatchcore.presets import LADDER_SIZES, PRESETS, preset
 
 OutOption = typer.Option(..., "--out", help="Folder for results; finished cells in it are kept.")
-BackboneOption = typer.Option(None, help="Backbone for all cells. [default: efficientnet_lite0]")
+BackboneOption = typer.Option(None, help="Backbone for all cells (default: efficientnet_lite0).")
 WeightsOption = typer.Option(None, help="A local weights file for the backbone.")
 SettingsOption = typer.Option(None, help="A TOML file of settings that override every preset.")
 
@@ -35,38 +38,38 @@ def benchmark(
     backbone: str = BackboneOption,
     weights: Path = WeightsOption,
     settings: Path = SettingsOption,
-    train: int = typer.Option(None, help="Learn from a fixed subset of this many normal images."),
+    train: int = typer.Option(
+        None, min=1, metavar="N", help="Learn from a fixed subset of this many normal images."
+    ),
     as_json: bool = JsonFlag,
 ) -> None:
     """Run configurations over data sets and write the paper's tables and figures. Resumes where it stopped.
 
     Example: mhpatchcore benchmark mvtec/ --presets patchcore,mh,default --categories bottle,pill --out results/
     """
-    names = list(PRESETS) if presets == "all" else presets.split(",")
-    folders = find_categories(data)
-    if categories != "all":
-        known = {folder.name: folder for folder in folders}
-        unknown = [name for name in categories.split(",") if name not in known]
-        if unknown:
-            raise UserError(f"no category '{unknown[0]}' in {data}; there are: {', '.join(known)}")
-        folders = [known[name] for name in categories.split(",")]
+    check_folder(out)
+    names = tuple(PRESETS) if presets == "all" else listed(presets)
+    folders = _chosen(find_categories(with_name(data)), categories)
     changes = _changes(backbone, settings)
     specs = [
         CellSpec(str(folder), name, _config(name, changes), str(weights) if weights else None, train)
         for folder in folders
         for name in names
     ]
-    outcomes = run_grid(specs, out, _reporter(as_json))
-    statistics = [load_dataset(folder).statistics() for folder in folders]
-    rows = [outcome.row for outcome in outcomes if outcome.row is not None]
-    files = write_tables(rows, statistics, out)
+    outcomes = _run(specs, out)
+    rows = _rows(outcomes)
+    evaluated = dict.fromkeys(outcome.spec.data for outcome in outcomes if outcome.row is not None)
+    files = write_tables(rows, [load_dataset(folder).statistics() for folder in evaluated], out)
     _finish(outcomes, files, as_json)
 
 
 def ladder(
     data: Path = typer.Argument(..., help="One category with many normal images."),
     out: Path = OutOption,
-    sizes: str = typer.Option(",".join(map(str, LADDER_SIZES)), help="Numbers of normal images."),
+    sizes: str = typer.Option(
+        ",".join(map(str, LADDER_SIZES)),
+        help="Numbers of normal images; larger ones than there are fall away.",
+    ),
     backbone: str = BackboneOption,
     weights: Path = WeightsOption,
     settings: Path = SettingsOption,
@@ -75,21 +78,21 @@ def ladder(
     """The RAM-matched subset ladder: how quality and memory grow with the number of normal images.
 
     Every size is a fixed subset that contains the smaller ones.
+
+    Example: mhpatchcore ladder mvtec/casting --out ladder/
     """
-    try:
-        numbers = [int(size) for size in sizes.split(",")]
-    except ValueError:
-        raise UserError(f"--sizes are whole numbers separated by commas, not '{sizes}'") from None
+    check_folder(out)
+    data = with_name(data)
+    numbers = _possible(_numbers(sizes), len(load_dataset(data).train), data)
     changes = _changes(backbone, settings)
     file = str(weights) if weights else None
     specs = [CellSpec(str(data), name, _config(name, changes), file, n) for n in numbers for name in LADDER]
-    outcomes = run_grid(specs, out, _reporter(as_json))
-    rows = [outcome.row for outcome in outcomes if outcome.row is not None]
-    _finish(outcomes, write_ladder(rows, out), as_json)
+    outcomes = _run(specs, out)
+    _finish(outcomes, write_ladder(_rows(outcomes), out), as_json)
 
 
 def presets(as_json: bool = JsonFlag) -> None:
-    """List the named configurations."""
+    """List the named configurations, for `fit --preset NAME` and `benchmark --presets NAME,NAME`."""
     if as_json:
         print_json({name: preset.config.to_json() for name, preset in PRESETS.items()})
         return
@@ -105,37 +108,83 @@ def _changes(backbone: str | None, settings: Path | None) -> dict[str, Any]:
     return read_settings(settings) | ({"backbone": backbone} if backbone else {})
 
 
-def _reporter(quiet: bool) -> Callable[[int, int, Outcome], None]:
-    import time
+def _chosen(folders: Sequence[Path], categories: str) -> list[Path]:
+    known = {folder.name: folder for folder in folders}
+    names = known if categories == "all" else listed(categories)
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise UserError(f"there is no category '{unknown[0]}'; there are: {', '.join(known)}")
+    return [known[name] for name in names]
 
+
+def _numbers(sizes: str) -> list[int]:
+    try:
+        numbers = sorted({int(size) for size in listed(sizes)})
+    except ValueError:
+        numbers = []
+    if not numbers or numbers[0] < 1:
+        raise UserError(f"--sizes are whole numbers separated by commas, for example 100,200, not '{sizes}'")
+    return numbers
+
+
+def _possible(numbers: Sequence[int], there_are: int, data: Path) -> list[int]:
+    possible = [n for n in numbers if n <= there_are]
+    if not possible:
+        raise UserError(f"{data} has {there_are} normal images to learn from: choose smaller --sizes")
+    if len(possible) < len(numbers):
+        warn(f"{data} has {there_are} normal images: the sizes above that are left out")
+    return possible
+
+
+def _run(specs: Sequence[CellSpec], out: Path) -> list[Outcome]:
+    if not specs:
+        raise UserError("there is nothing to run: name presets and categories, or leave the flags out")
+    print(f"{counted(len(specs), 'cell')} to run, results in {out}", file=sys.stderr)
+    return run_grid(specs, out, _reporter())
+
+
+def _rows(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
+    return [outcome.row for outcome in outcomes if outcome.row is not None]
+
+
+def _reporter() -> Callable[[int, int, Outcome], None]:
+    """A line on stderr for every cell, with the time that the rest will take at the pace of the fresh ones."""
     started = time.perf_counter()
     fresh_cells = 0
 
     def report(done: int, total: int, outcome: Outcome) -> None:
         nonlocal fresh_cells
         fresh_cells += outcome.fresh
-        if quiet:
-            return
-        if outcome.row is None:
-            text = f"FAILED: {outcome.error}"
-        else:
-            pixel = outcome.row["pixel_auroc"]
-            text = f"image {outcome.row['image_auroc']:.4f}" + (f"  pixel {pixel:.4f}" if pixel else "")
-            text += f"  fit {outcome.row['fit_seconds']:.1f} s  {outcome.row['ms_per_image']:.1f} ms/image"
-            text += f"  {outcome.row['peak_rss'] / 1e6:.0f} MB" + ("" if outcome.fresh else "  (kept)")
-        left = (time.perf_counter() - started) / max(fresh_cells, 1) * (total - done)
-        print(f"[{done}/{total}, about {left / 60:.0f} min left] {outcome.spec.name}: {text}", flush=True)
+        when = f"{done}/{total}"
+        if fresh_cells:
+            left = (time.perf_counter() - started) / fresh_cells * (total - done)
+            when += f", about {left / 60:.0f} min left"
+        print(f"[{when}] {outcome.spec.name}: {_told(outcome)}", file=sys.stderr, flush=True)
 
     return report
+
+
+def _told(outcome: Outcome) -> str:
+    row = outcome.row
+    if row is None:
+        return f"FAILED: {outcome.error}"
+    parts = [
+        f"{kind} {row[f'{kind}_auroc']:.4f}"
+        for kind in ("image", "pixel")
+        if row[f"{kind}_auroc"] is not None
+    ]
+    parts += [f"fit {row['fit_seconds']:.1f} s", f"{row['ms_per_image']:.1f} ms/image"]
+    parts += [f"{row['peak_rss'] / 1e6:.0f} MB", *([] if outcome.fresh else ["(kept)"])]
+    return "  ".join(parts)
 
 
 def _finish(outcomes: Sequence[Outcome], files: Sequence[Path], as_json: bool) -> None:
     failed = [{"cell": o.spec.name, "error": o.error} for o in outcomes if o.row is None]
     if as_json:
-        rows = [outcome.row for outcome in outcomes if outcome.row is not None]
-        print_json({"cells": rows, "failed": failed, "files": [str(path) for path in files]})
+        print_json({"cells": _rows(outcomes), "failed": failed, "files": [str(path) for path in files]})
     else:
         for path in files:
             print(f"wrote {path}")
     if failed:
+        print(f"{len(failed)} of {counted(len(outcomes), 'cell')} failed", file=sys.stderr)
         raise typer.Exit(6)

@@ -22,15 +22,21 @@ PHASES = {
 
 JsonFlag = typer.Option(False, "--json", help="Print the result as JSON.")
 QuietFlag = typer.Option(False, "--quiet", "-q", help="No progress.")
+WorkersOption = typer.Option(None, min=1, metavar="N", help="Threads (default: one per core).")
 
 
 @contextmanager
 def progress_display(quiet: bool) -> Iterator[Callable[[str, int, int], None]]:
-    """A function `progress(phase, done, total)` that draws one bar per phase with the time that is left."""
-    if quiet:
+    """A function `progress(phase, done, total)` that draws one bar per phase with the time that is left.
+
+    Bars are for people: nothing is drawn where stderr is a file or a pipe.
+    """
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if quiet or not console.is_terminal:
         yield lambda phase, done, total: None
         return
-    from rich.console import Console
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
@@ -48,19 +54,32 @@ def progress_display(quiet: bool) -> Iterator[Callable[[str, int, int], None]]:
         TextColumn("left"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True)) as bars:
-        tasks: dict[str, Any] = {}
+    # rich would send what is printed to stdout meanwhile to stderr
+    bars = Progress(*columns, console=console, redirect_stdout=False)
+    tasks: dict[str, Any] = {}
 
-        def show(phase: str, done: int, total: int) -> None:
-            if phase not in tasks:
-                tasks[phase] = bars.add_task(PHASES.get(phase, phase), total=total)
-            bars.update(tasks[phase], completed=done)
+    def show(phase: str, done: int, total: int) -> None:
+        if phase not in tasks:
+            bars.start()  # not before there is something to show: an early error stands alone
+            tasks[phase] = bars.add_task(PHASES.get(phase, phase), total=total)
+        bars.update(tasks[phase], completed=done)
 
+    try:
         yield show
+    finally:
+        bars.stop()
 
 
 def warn(message: str) -> None:
-    print(f"warning: {message}", file=sys.stderr)
+    print(f"warning: {' '.join(message.splitlines())}", file=sys.stderr)
+
+
+def counted(n: int, thing: str) -> str:
+    """
+    >>> counted(1, "image"), counted(2, "image")
+    ('1 image', '2 images')
+    """
+    return f"{n} {thing}" if n == 1 else f"{n} {thing}s"
 
 
 def print_json(value: Any) -> None:

@@ -12,7 +12,7 @@ from mhpatchcore.detector import Detector
 
 def demo(
     folder: Path = typer.Argument(Path("demo"), help="Where the images, the model and the report go."),
-    train: int = typer.Option(120, help="Normal images to learn from."),
+    train: int = typer.Option(120, min=2, help="Images of good vials to learn from."),
     as_json: bool = JsonFlag,
     quiet: bool = QuietFlag,
 ) -> None:
@@ -36,9 +36,7 @@ def demo(
     image, pixel = evaluation.image, evaluation.pixel
     assert pixel is not None  # the demo's defects have masks
     print(f"learnt from {train} images of good vials; tested on {len(evaluation.images)} others")
-    print(
-        f"  image AUROC {image.auroc:.3f}, pixel AUROC {pixel.auroc:.3f}" if pixel else f"  {image.auroc:.3f}"
-    )
+    print(f"  image AUROC {image.auroc:.3f}, pixel AUROC {pixel.auroc:.3f}")
     print(f"  {len(evaluation.false_alarms)} of {image.n_normal} good vials rejected")
     print(f"  {len(evaluation.misses)} of {image.n_anomalous} defects missed")
     print(f"model: {model}")

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from math import isnan, nan
 from pathlib import Path
 
 import typer
 
-from mhpatchcore.cli.console import JsonFlag, QuietFlag, print_json, progress_display, warn
+from mhpatchcore.cli.console import (
+    JsonFlag,
+    QuietFlag,
+    WorkersOption,
+    print_json,
+    progress_display,
+    warn,
+)
 from mhpatchcore.cli.fit import threshold_note
+from mhpatchcore.cli.paths import check_file, with_name
 from mhpatchcore.datasets import load_dataset
 from mhpatchcore.detector import Detector
 from mhpatchcore.evaluation import Evaluation
@@ -19,9 +28,9 @@ def evaluate(
         ..., help="A data set: test/good and test/<defect>, good/ and others, or VisA."
     ),
     report: Path = typer.Option(
-        None, help="Write a page with curves, pictures and all scores: one HTML file."
+        None, help="Write a page with curves, pictures and all scores into this HTML file."
     ),
-    workers: int = typer.Option(None, help="Threads. [default: all cores]"),
+    workers: int = WorkersOption,
     as_json: bool = JsonFlag,
     quiet: bool = QuietFlag,
 ) -> None:
@@ -29,7 +38,8 @@ def evaluate(
 
     Example: mhpatchcore evaluate part.mhpc parts --report report.html
     """
-    detector, data = Detector.load(model), load_dataset(dataset)
+    check_file(report, "report.html")
+    detector, data = Detector.load(model), load_dataset(with_name(dataset))
     with progress_display(quiet) as progress:
         if report is None:
             from mhpatchcore.evaluation import evaluate as judge
@@ -56,14 +66,14 @@ def evaluate(
 def _print_summary(evaluation: Evaluation, detector: Detector) -> None:
     image, pixel = evaluation.image, evaluation.pixel
     print(f"{evaluation.name}: {image.n_normal} good and {image.n_anomalous} defective images")
-    print(f"  threshold      {evaluation.threshold:.4g}: {threshold_note(detector)}")
+    print(f"  threshold      {threshold_note(detector)}")
     print(f"  good rejected  {len(evaluation.false_alarms)} of {image.n_normal}")
     print(f"  defects found  {image.n_anomalous - len(evaluation.misses)} of {image.n_anomalous}")
     print(f"  {'':13}  {'AUROC':>6} {'AP':>6} {'F1-max':>6} {'AUPRO':>6}")
-    print(
-        f"  {'by image':13}  {image.auroc:6.4f} {image.average_precision:6.4f} {image.f1_max:6.4f} {'–':>6}"
-    )
+    print("  by image       " + _figures(image.auroc, image.average_precision, image.f1_max, nan))
     if pixel is not None:
-        print(
-            f"  {'by pixel':13}  {pixel.auroc:6.4f} {pixel.average_precision:6.4f} {'–':>6} {pixel.aupro:6.4f}"
-        )
+        print("  by pixel       " + _figures(pixel.auroc, pixel.average_precision, nan, pixel.aupro))
+
+
+def _figures(*values: float) -> str:
+    return " ".join(f"{'–':>6}" if isnan(value) else f"{value:6.4f}" for value in values)

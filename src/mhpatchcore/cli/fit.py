@@ -8,28 +8,39 @@ from typing import Any
 
 import typer
 
-from mhpatchcore.cli.console import JsonFlag, QuietFlag, print_json, progress_display, warn
+from mhpatchcore.cli.console import (
+    JsonFlag,
+    QuietFlag,
+    counted,
+    print_json,
+    progress_display,
+    warn,
+)
+from mhpatchcore.cli.paths import check_file
 from mhpatchcore.cli.settings import settings_from
 
-GEOMETRY, BANK, RUN = "Geometry", "Bank and score", "How the work is done (changes nothing in the model)"
+GEOMETRY, BANK, SCORE, REST = "Geometry", "Bank", "Score and threshold", "The rest"
+RUN = "How the work is done (changes nothing in the model)"
 
 
 def fit(
     normals: Path = typer.Argument(..., help="A folder of images of good parts (subfolders are read too)."),
     output: Path = typer.Option(..., "--output", "-o", help="The model file to write, e.g. part.mhpc."),
-    false_alarm: float = typer.Option(None, help="Rate of good parts that may be rejected. [default: 0.01]"),
+    false_alarm: float = typer.Option(None, help="Share of good parts that may be rejected (default: 0.01)."),
     backbone: str = typer.Option(
         None,
-        help="efficientnet_lite0 (embedded, default), resnet18, resnet50, wide_resnet50_2, or an .onnx file.",
+        help="efficientnet_lite0 (installed with it, default), resnet18, resnet50, wide_resnet50_2, or an .onnx file.",
     ),
     weights: Path = typer.Option(None, help="A local weights file for the backbone (.safetensors, .pth)."),
-    size: int = typer.Option(None, help="Side of the square the network sees. [default: 224]"),
+    size: int = typer.Option(None, help="Side of the square the network sees, in pixels (default: 224)."),
     resize: int = typer.Option(
         None,
-        help="Resize the shorter side to this and crop the centre (the paper: 256); default: the whole image.",
+        help="Resize the shorter side to this and crop the centre (the paper: 256; default: see the whole image).",
     ),
-    layers: str = typer.Option(None, help="Layers that describe patches, e.g. layer2,layer3."),
-    descriptor: str = typer.Option(None, help="concat or patchcore. [default: as the backbone suggests]"),
+    layers: str = typer.Option(
+        None, help="Layers that describe patches, separated by commas, e.g. layer2,layer3."
+    ),
+    descriptor: str = typer.Option(None, help="concat or patchcore (default: what suits the backbone)."),
     metric: str = typer.Option(None, help="mahalanobis or euclidean.", rich_help_panel=GEOMETRY),
     reduction: str = typer.Option(
         None, help="pca, ipca (the paper's literal path) or none.", rich_help_panel=GEOMETRY
@@ -45,9 +56,12 @@ def fit(
     constructor: str = typer.Option(
         None, help="always-full, tree, offline-greedy, kmeans, geores or random.", rich_help_panel=BANK
     ),
-    K: int = typer.Option(None, "--rows", "-K", help="Bank rows.", rich_help_panel=BANK),
+    K: int = typer.Option(None, "--rows", "-K", help="Rows of the bank (K).", rich_help_panel=BANK),
     m_c: int = typer.Option(
-        None, "--local-rows", help="Rows kept of each chunk (m_c).", rich_help_panel=BANK
+        None, "--local-rows", help="Rows kept of each chunk of images (m_c).", rich_help_panel=BANK
+    ),
+    dense: float = typer.Option(
+        None, help="always-full: share of the rows drawn at random.", rich_help_panel=BANK
     ),
     fraction: float = typer.Option(
         None, help="offline-greedy: this share of all patches.", rich_help_panel=BANK
@@ -58,32 +72,43 @@ def fit(
     start: str = typer.Option(None, help="offline-greedy: first, centre or random.", rich_help_panel=BANK),
     alpha: float = typer.Option(None, help="geores: share of the main bank.", rich_help_panel=BANK),
     q: int = typer.Option(None, help="geores: candidates for the tail.", rich_help_panel=BANK),
-    score: str = typer.Option(None, help="map-max, max or reweighted.", rich_help_panel=BANK),
+    score: str = typer.Option(None, help="map-max, max or reweighted.", rich_help_panel=SCORE),
     reach: float = typer.Option(
         None,
         help="How much the bank's local spacing counts in the image score (0: the paper).",
-        rich_help_panel=BANK,
+        rich_help_panel=SCORE,
     ),
     parts: int = typer.Option(
-        None, help="Parts of the bank to average over (1: the paper).", rich_help_panel=BANK
+        None, help="Parts of the bank to average over (1: the paper).", rich_help_panel=SCORE
+    ),
+    neighbours: int = typer.Option(
+        None, help="reweighted: bank rows that the weight looks at (b).", rich_help_panel=SCORE
     ),
     sigma: float = typer.Option(
-        None, help="Smoothing of the map, in pixels of the view.", rich_help_panel=BANK
+        None, help="Smoothing of the map, in pixels of the view.", rich_help_panel=SCORE
     ),
-    calibration: str = typer.Option(None, help="cross-image or held-out.", rich_help_panel=BANK),
-    calibration_images: int = typer.Option(None, help="Images used for the threshold.", rich_help_panel=BANK),
-    chunk_images: int = typer.Option(None, help="Images per chunk.", rich_help_panel=BANK),
-    stored_as: str = typer.Option(None, help="Descriptors as float16 or float32.", rich_help_panel=BANK),
-    seed: int = typer.Option(None, help="Seed of everything random.", rich_help_panel=BANK),
+    calibration: str = typer.Option(None, help="cross-image or held-out.", rich_help_panel=SCORE),
+    calibration_images: int = typer.Option(
+        None, help="Images used for the threshold.", rich_help_panel=SCORE
+    ),
+    chunk_images: int = typer.Option(None, help="Images per chunk.", rich_help_panel=REST),
+    stored_as: str = typer.Option(None, help="Keep descriptors as float16 or float32.", rich_help_panel=REST),
+    seed: int = typer.Option(None, help="Seed of everything random.", rich_help_panel=REST),
     settings: Path = typer.Option(None, help="A TOML file of settings; flags win over it."),
     preset: str = typer.Option(
-        "default", help="A named configuration to start from (see `mhpatchcore presets`)."
+        "default",
+        help="A named configuration to start from (see `mhpatchcore presets`).",
+        show_default=False,
     ),
-    workers: int = typer.Option(None, help="Threads. [default: all cores]", rich_help_panel=RUN),
-    batch: int = typer.Option(1, help="Images per call of the network.", rich_help_panel=RUN),
+    workers: int = typer.Option(
+        None, min=1, metavar="N", help="Threads (default: one per core).", rich_help_panel=RUN
+    ),
+    batch: int = typer.Option(
+        1, min=1, metavar="N", help="Images per call of the network.", rich_help_panel=RUN
+    ),
     spool: str = typer.Option("disk", help="disk, or none to run the network twice.", rich_help_panel=RUN),
     spool_dir: Path = typer.Option(
-        None, help="Where the spool lies. [default: temporary folder]", rich_help_panel=RUN
+        None, help="Folder for the spool (default: the temporary folder).", rich_help_panel=RUN
     ),
     skip_broken: bool = typer.Option(
         False, "--skip-broken", help="Leave out images that cannot be read, and say so.", rich_help_panel=RUN
@@ -94,6 +119,10 @@ def fit(
     """Learn what good parts look like and write a model file.
 
     Example: mhpatchcore fit parts/good -o part.mhpc
+
+    Only the folder and -o are needed; the other options are for experiments.
+
+    Settings that are not given come from the preset (`mhpatchcore presets --json` shows them).
     """
     given = dict(locals())
     from mhpatchcore.detector import Detector
@@ -101,6 +130,7 @@ def fit(
     from mhpatchcore.presets import preset as named
 
     config = settings_from(settings, given, named(preset).config)
+    check_file(output, "part.mhpc")
     started = time.perf_counter()
     with progress_display(quiet) as progress:
         execution = Execution(
@@ -118,12 +148,12 @@ def fit(
     if as_json:
         print_json(report)
         return
-    print(f"{output}: learnt from {report['images']} images in {report['seconds']:.1f} s")
+    print(f"{output}: learnt from {counted(report['images'], 'image')} in {report['seconds']:.1f} s")
     print(
         f"  backbone   {report['backbone']}, weights {report['weights_sha256'][:12]} ({report['weights_source']})"
     )
     print(f"  bank       {report['rows']} rows of {report['dimensions']} dimensions")
-    print(f"  threshold  {report['threshold']:.4g}: {threshold_note(detector)}")
+    print(f"  threshold  {threshold_note(detector)}")
     print(f"next: mhpatchcore score {output} IMAGES --heatmaps heatmaps/")
 
 
@@ -132,7 +162,8 @@ def summary(detector: Any, path: Path) -> dict[str, Any]:
     info = detector.backbone.info
     return {
         "model": str(path),
-        "images": len(detector.images),
+        "images": detector.moments.n
+        // detector.backbone.patches_per_image,  # without those that were skipped
         "backbone": info.name,
         "weights_source": info.weights_source,
         "weights_sha256": info.weights_sha256,
@@ -150,14 +181,14 @@ def summary(detector: Any, path: Path) -> dict[str, Any]:
 
 
 def threshold_note(detector: Any) -> str:
-    """What the threshold promises, in words."""
+    """The threshold and what it promises, in words."""
     calibration = detector.calibration
     if calibration.n == 0:
         return "none, because a threshold needs at least 2 images"
-    note = f"about {calibration.supported_rate:.2%} of good parts will exceed it"
+    note = f"{calibration.threshold:.4g}: about {calibration.supported_rate:.2%} of good parts will exceed it"
     if calibration.supported_rate > calibration.false_alarm:
         note += (
-            f" ({calibration.n} calibration images support no smaller rate; "
+            f" ({counted(calibration.n, 'calibration image')} support no smaller rate; "
             f"{calibration.false_alarm:.2%} needs {round(1 / calibration.false_alarm) - 1})"
         )
     return note

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import typer
 
-from mhpatchcore.cli.console import JsonFlag, print_json
+from mhpatchcore.cli.console import JsonFlag, counted, print_json
 from mhpatchcore.cli.fit import summary, threshold_note
 from mhpatchcore.detector import Detector
 from mhpatchcore.modelfile import read_document
@@ -28,7 +28,7 @@ def info(
         return
     backbone = detector.backbone.info
     print(f"{model}  (written by mhpatchcore {document['version']}, {model.stat().st_size / 1e6:.1f} MB)")
-    print(f"  images      {facts['images']} normal images, {detector.moments.n} patches")
+    print(f"  images      {counted(facts['images'], 'normal image')}, {detector.moments.n} patches")
     print(
         f"  backbone    {backbone.name}, layers {', '.join(backbone.layers)}, {backbone.descriptor} descriptor"
     )
@@ -40,5 +40,5 @@ def info(
     print(f"              shrinkage {facts['shrinkage']:.3g}, jitter {detector.whitening.jitter:.0e}")
     print(f"  bank        {facts['rows']} rows by {detector.config.constructor}")
     print(f"  score       {detector.config.score}")
-    print(f"  threshold   {facts['threshold']:.4g}: {threshold_note(detector)}")
-    print(f"              from {facts['calibration_images']} images, {facts['calibration']}")
+    print(f"  threshold   {threshold_note(detector)}")
+    print(f"              from {counted(facts['calibration_images'], 'image')}, {facts['calibration']}")

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import csv
+import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from math import isfinite
 from pathlib import Path
+from typing import Any
 
 import typer
 
-from mhpatchcore.cli.console import JsonFlag, QuietFlag, print_json, progress_display, warn
+from mhpatchcore.cli.console import (
+    JsonFlag,
+    QuietFlag,
+    WorkersOption,
+    print_json,
+    progress_display,
+    warn,
+)
+from mhpatchcore.cli.paths import check_folder
 from mhpatchcore.detector import Detector, Result
 from mhpatchcore.errors import ImageError, UserError
 from mhpatchcore.images import ImageLike, list_images
@@ -27,7 +38,7 @@ def score(
         False, "--skip-broken", help="Report images that cannot be read and go on."
     ),
     fail: bool = typer.Option(False, "--fail", help="Exit with code 1 if any image is anomalous."),
-    workers: int = typer.Option(None, help="Threads. [default: all cores]"),
+    workers: int = WorkersOption,
     quiet: bool = QuietFlag,
 ) -> None:
     """Score images: how far they are from what the model has learnt, and whether that is too far.
@@ -36,25 +47,56 @@ def score(
     """
     if as_csv and as_json:
         raise UserError("choose one of --csv and --json")
+    check_folder(heatmaps)
     detector = Detector.load(model)
     paths: list[ImageLike] = [path for source in images for path in list_images(source)]
-    names = _picture_names([Path(str(path)) for path in paths]) if heatmaps else {}
-    results: list[Result] = []
+    pictures = {} if heatmaps is None else picture_paths([Path(str(path)) for path in paths], heatmaps)
+    rows = []
     with progress_display(quiet or len(paths) < 2) as progress:
         for result in _scored(detector, paths, workers, skip_broken, progress):
-            if heatmaps is not None and result.path is not None:
-                from mhpatchcore.drawing import save_picture, triptych
-
-                save_picture(heatmaps / names[result.path], triptych(result.path, result))
-            results.append(result)
+            if pictures:
+                _draw(result, pictures)
+            rows.append(result.to_json())  # the result itself holds maps: too much to keep of many images
+    if not rows:
+        raise ImageError("none of the images could be read")
     if as_json:
-        print_json([result.to_json() for result in results])
+        print_json(rows)
     elif as_csv:
-        _print_csv(results)
+        _print_csv(rows)
     else:
-        _print_table(results)
-    if fail and any(result.is_anomalous for result in results):
+        _print_table(rows, len(paths) - len(rows))
+    if fail and any(row["is_anomalous"] for row in rows):
         raise typer.Exit(1)
+
+
+def picture_paths(images: Sequence[Path], folder: Path) -> dict[str, Path]:
+    """Where each image's picture goes: the images' own folders below what they have in common.
+
+    >>> picture_paths([Path("a/1.png"), Path("b/1.png"), Path("b/2.jpg")], Path("out"))["b/2.jpg"].as_posix()
+    'out/b/2.png'
+    """
+    places = {str(image): _place(image) for image in images}
+    top = os.path.commonpath([place.parent for place in places.values()])
+    relative = {image: place.relative_to(top) for image, place in places.items()}
+    names = {image: place.with_suffix(".png") for image, place in relative.items()}
+    if len(set(names.values())) < len(set(relative.values())):  # 1.png beside 1.jpg
+        names = {image: place.with_name(f"{place.name}.png") for image, place in relative.items()}
+    pictures = {image: folder / name for image, name in names.items()}
+    if not set(places.values()).isdisjoint(map(_place, pictures.values())):
+        raise UserError(f"pictures in {folder} would overwrite the images: give --heatmaps another folder")
+    return pictures
+
+
+def _place(path: Path) -> Path:
+    """An absolute path that tells files apart; a link and what it points to are two."""
+    return path.parent.resolve() / path.name
+
+
+def _draw(result: Result, pictures: dict[str, Path]) -> None:
+    from mhpatchcore.drawing import save_picture, triptych
+
+    assert result.path is not None  # only files are scored here
+    save_picture(pictures[result.path], triptych(result.path, result))
 
 
 def _scored(
@@ -76,35 +118,21 @@ def _reported(error: ImageError) -> None:
     warn(f"skipped: {error}")
 
 
-def _picture_names(paths: list[Path]) -> dict[str, str]:
-    """A file name for every image's picture: its own name, with as many parent folders as keep names apart."""
-    names: dict[str, str] = {}
-    depth = 1
-    while len(set(names.values())) < len(set(paths)):
-        names = {
-            str(path): "_".join((*path.parts[-depth:-1], path.stem)).replace("/", "") + ".png"
-            for path in paths
-        }
-        depth += 1
-    return names
-
-
-def _print_csv(results: list[Result]) -> None:
+def _print_csv(rows: list[dict[str, Any]]) -> None:
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow(COLUMNS)
-    for result in results:
-        fields = result.to_json() | {"regions": len(result.regions)}
+    for row in rows:
+        fields = row | {"regions": len(row["regions"])}
         writer.writerow([fields[column] for column in COLUMNS])
 
 
-def _print_table(results: list[Result]) -> None:
-    if not results:
-        return
-    print(f"{'score':>9}  {'p-value':>8}  verdict    regions  image   (threshold {results[0].threshold:.4g})")
-    for result in results:
-        verdict = "ANOMALOUS" if result.is_anomalous else "ok"
-        print(
-            f"{result.score:9.4g}  {result.p_value:8.3g}  {verdict:<9}  {len(result.regions):7d}  {result.path}"
-        )
-    anomalous = sum(result.is_anomalous for result in results)
-    print(f"{anomalous} of {len(results)} anomalous")
+def _print_table(rows: list[dict[str, Any]], skipped: int) -> None:
+    threshold = rows[0]["threshold"]
+    limit = f"threshold {threshold:.4g}" if isfinite(threshold) else "the model has no threshold"
+    print(f"{'score':>9}  {'p-value':>8}  verdict    regions  image   ({limit})")
+    for row in rows:
+        verdict = "ANOMALOUS" if row["is_anomalous"] else "ok"
+        name = row["image"] if row["image"].isprintable() else ascii(row["image"])  # one line per image
+        print(f"{row['score']:9.4g}  {row['p_value']:8.3g}  {verdict:<9}  {len(row['regions']):7d}  {name}")
+    anomalous = sum(row["is_anomalous"] for row in rows)
+    print(f"{anomalous} of {len(rows)} anomalous" + (f", {skipped} skipped" if skipped else ""))

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import isnan
 from pathlib import Path
 from typing import Any
 
 from mhpatchcore import __version__
 from mhpatchcore.config import Config
 from mhpatchcore.datasets import Dataset, load_dataset
+from mhpatchcore.errors import UserError
 from mhpatchcore.files import write_text
 
 MS = 1000.0
@@ -44,15 +47,17 @@ class CellSpec:
         return dataset if self.train is None else dataset.subset(self.train)
 
     def key(self) -> str:
-        """A hash of everything the result depends on: images (names and sizes), settings, weights, version."""
-        dataset = self.dataset()
-        files = [*dataset.train, *(sample.path for sample in dataset.test)]
+        """A hash of everything the result depends on: images and masks, settings, weights, version.
+
+        Files are known by their place in the data set, size and time of change: contents take too long to read.
+        """
+        dataset, root = self.dataset(), Path(self.data)
+        masks = [sample.mask for sample in dataset.test if sample.mask is not None]
+        files = [*dataset.train, *(sample.path for sample in dataset.test), *masks]
         content = {
-            "files": [(path.name, path.stat().st_size) for path in files],
+            "files": [(os.path.relpath(path, root), *_state(path)) for path in files],
             "config": self.config.to_json(),
-            "weights": None
-            if self.weights is None
-            else [Path(self.weights).name, Path(self.weights).stat().st_size],
+            "weights": self.weights and [Path(self.weights).name, *_state(Path(self.weights))],
             "version": __version__,
         }
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
@@ -72,6 +77,11 @@ class CellSpec:
         return CellSpec(**{**fields, "config": Config.from_json(fields["config"])})
 
 
+def _state(path: Path) -> tuple[int, int]:
+    state = path.stat()
+    return state.st_size, state.st_mtime_ns
+
+
 def run_cell(spec: CellSpec) -> dict[str, Any]:
     """Fit and evaluate; one flat row of results."""
     from mhpatchcore.detector import Detector
@@ -88,11 +98,16 @@ def run_cell(spec: CellSpec) -> dict[str, Any]:
     fit_seconds = time.perf_counter() - started
     telemetry.finish()
     fit_peak = telemetry.peak_rss
-    started = time.perf_counter()
-    evaluation = evaluate(detector, dataset, progress=telemetry.progress)
-    infer_seconds = time.perf_counter() - started
+    started = last_scored = time.perf_counter()
+
+    def watch(*_: object) -> None:
+        nonlocal last_scored
+        last_scored = time.perf_counter()
+
+    evaluation = evaluate(detector, dataset, watch=watch, progress=telemetry.progress)
+    infer_seconds = last_scored - started  # without the metrics, which no production line computes
     telemetry.finish()
-    pixel = evaluation.pixel
+    image, pixel = evaluation.image, evaluation.pixel
     return {
         "dataset": dataset.name,
         "preset": spec.preset,
@@ -101,13 +116,13 @@ def run_cell(spec: CellSpec) -> dict[str, Any]:
         "weights_sha256": detector.backbone.info.weights_sha256,
         "n_train": len(dataset.train),
         "n_test": len(dataset.test),
-        "n_anomalous": evaluation.image.n_anomalous,
-        "image_auroc": evaluation.image.auroc,
-        "image_ap": evaluation.image.average_precision,
-        "image_f1_max": evaluation.image.f1_max,
-        "pixel_auroc": None if pixel is None else pixel.auroc,
-        "pixel_ap": None if pixel is None else pixel.average_precision,
-        "pixel_aupro": None if pixel is None else pixel.aupro,
+        "n_anomalous": image.n_anomalous,
+        "image_auroc": _known(image.auroc),
+        "image_ap": _known(image.average_precision),
+        "image_f1_max": _known(image.f1_max),
+        "pixel_auroc": pixel and _known(pixel.auroc),
+        "pixel_ap": pixel and _known(pixel.average_precision),
+        "pixel_aupro": pixel and _known(pixel.aupro),
         "false_alarms": len(evaluation.false_alarms),
         "misses": len(evaluation.misses),
         "fit_seconds": fit_seconds,
@@ -124,10 +139,19 @@ def run_cell(spec: CellSpec) -> dict[str, Any]:
     }
 
 
+def _known(value: float) -> float | None:
+    """None for a figure that the data do not define: JSON has no NaN."""
+    return None if isnan(value) else value
+
+
 def main() -> None:
     spec_path, result_path = sys.argv[1:]
     spec = CellSpec.from_json(json.loads(Path(spec_path).read_text()))
-    write_text(result_path, json.dumps(run_cell(spec), indent=1))
+    try:
+        row = run_cell(spec)
+    except UserError as error:
+        sys.exit(" ".join(str(error).splitlines()))
+    write_text(result_path, json.dumps(row, indent=1))
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mhpatchcore.errors import UserError
 from mhpatchcore.experiments.cell import CellSpec
 from mhpatchcore.files import write_text
 
@@ -84,9 +85,15 @@ def _kept(spec: CellSpec, folder: Path) -> Outcome | None:
         return None
     try:
         kept = json.loads(path.read_text())
-    except ValueError:
+        return Outcome(spec, kept["row"]) if kept["key"] == spec.key() else None
+    except (
+        OSError,
+        ValueError,
+        KeyError,
+        TypeError,
+        UserError,
+    ):  # damaged, or of data that are gone: run it again
         return None
-    return Outcome(spec, kept["row"]) if kept.get("key") == spec.key() else None
 
 
 def _run(spec: CellSpec, folder: Path) -> Outcome:

@@ -28,8 +28,10 @@ def write_ladder(rows: Sequence[Row], folder: Path) -> list[Path]:
         if own:
             x, y = [row["n_train"] for row in own], [row["peak_rss"] / GB for row in own]
             series.append(Series(PRESETS[name].title, x, y))
-    figure = lines_figure(series, "Memory and data", "normal training images", "peak RAM (GB)")
     files = write_formats({"ladder": ladder_table(rows)}, folder, "ladder")
+    if not series:
+        return files
+    figure = lines_figure(series, "Memory and data", "normal training images", "peak RAM (GB)")
     return [*files, *write_figure(figure, folder / "figures" / "ram-growth")]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isnan
@@ -25,14 +26,16 @@ class Table:
     note: str = ""
 
     def markdown(self) -> str:
-        head = ["| | " + " | ".join(self.columns) + " |", "|---" * (len(self.columns) + 1) + "|"]
+        head = ["| | " + " | ".join(map(_md, self.columns)) + " |", "|---" * (len(self.columns) + 1) + "|"]
         body = [
             "| "
-            + " | ".join([name, *(" ".join(_md(*line) for line in entry.lines) for entry in entries)])
+            + " | ".join([_md(name), *(" ".join(_md(*line) for line in entry.lines) for entry in entries)])
             + " |"
             for name, entries in self.rows
         ]
-        return "\n".join([f"**{self.title}**", "", *head, *body, *(["", self.note] if self.note else []), ""])
+        return "\n".join(
+            [_md(self.title, True), "", *head, *body, *(["", _md(self.note)] if self.note else []), ""]
+        )
 
     def latex(self) -> str:
         def stacked(entry: Entry) -> str:
@@ -51,7 +54,7 @@ class Table:
                 *("    " + line for line in body),
                 r"    \bottomrule",
                 r"  \end{tabular}",
-                rf"  \caption{{{_tex(self.title)}. {_tex(self.note)}}}",
+                rf"  \caption{{{' '.join([_tex(self.title) + '.', _tex(self.note)]).strip()}}}",
                 r"\end{table}",
                 "",
             ]
@@ -86,17 +89,24 @@ def best_marked(values: Sequence[float | None], digits: int, higher: bool = True
     return [("–", False) if v is None else (f"{v:.{digits}f}", v == best) for v in rounded]
 
 
-def _md(text: str, bold: bool) -> str:
-    return f"**{text}**" if bold else text
+def _md(text: str, bold: bool = False) -> str:
+    escaped = re.sub(r"([\\`*_|<\[])", r"\\\1", text)
+    return f"**{escaped}**" if bold else escaped
+
+
+_TEX = str.maketrans(
+    {
+        "\\": r"\textbackslash{}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        "<": r"\textless{}",
+        ">": r"\textgreater{}",
+        "α": r"$\alpha$",
+        "–": "--",
+        **{character: "\\" + character for character in "_%&#${}"},
+    }
+)
 
 
 def _tex(text: str) -> str:
-    for plain, escaped in (
-        ("\\", r"\textbackslash "),
-        ("_", r"\_"),
-        ("%", r"\%"),
-        ("&", r"\&"),
-        ("α", r"$\alpha$"),
-    ):
-        text = text.replace(plain, escaped)
-    return text.replace("–", "--")
+    return text.translate(_TEX)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from mhpatchcore.experiments.table import Entry, Table, best_marked
@@ -10,11 +10,14 @@ from mhpatchcore.metrics import image_weighted_mean, macro_average
 from mhpatchcore.presets import PRESETS
 
 Row = dict[str, Any]
+Line = tuple[str, tuple[Entry, ...]]
+Aggregate = Callable[[Sequence[Row]], float]
 GB = 1e9
 
 MAIN = ("patchcore", "streaming-euclidean", "mh", "mh-kmeans")
-BUDGET = ("mh", "mh-k1000-c1024", "mh-k5000-c256", "mh-k5000-c1024", "mh-k5000-c4096", "patchcore")
-GEORES = ("mh", "geores-k1000", "geores-k2000", "geores-k5000", "patchcore")
+REFERENCE = "patchcore"  # in the studies it stands last and takes no part in the bold marks
+BUDGET = ("mh", "mh-k1000-c1024", "mh-k5000-c256", "mh-k5000-c1024", "mh-k5000-c4096", REFERENCE)
+GEORES = ("mh", "geores-k1000", "geores-k2000", "geores-k5000", REFERENCE)
 
 
 def paper_tables(rows: Sequence[Row]) -> dict[str, Table]:
@@ -30,28 +33,28 @@ def paper_tables(rows: Sequence[Row]) -> dict[str, Table]:
         "budget-auroc": (auroc_table, BUDGET, "k-center budget study, AUROC"),
         "geores": (study_table, GEORES, "GeoReS study"),
         "geores-auroc": (auroc_table, GEORES, "GeoReS study, AUROC"),
-        "all": (study_table, everything, "All configurations"),
+        "all": (overview_table, everything, "All configurations"),
     }
     tables = {}
     for name, (make, presets, title) in plans.items():
-        present = [p for p in presets if any(row["preset"] == p for row in rows)]
-        if present:
+        present = [p for p in presets if _of(rows, p)]
+        studied = presets[1:-1] if presets in (BUDGET, GEORES) else presets
+        if set(present) & set(studied):
             tables[name] = make(rows, present, title)
     return tables
 
 
 def auroc_table(rows: Sequence[Row], presets: Sequence[str], title: str) -> Table:
-    """Category × configuration, image AUROC and (pixel AUROC); the last row is the macro-average."""
+    """Category × configuration, image AUROC and (pixel AUROC); the last row is the macro-average.
+
+    Only a configuration that ran on all categories has an average: without a hard one it would look better.
+    """
     lines = [
         (dataset, _two_lines([_find(rows, dataset, preset) for preset in presets]))
         for dataset in _datasets(rows)
     ]
     means = [
-        {
-            name: macro_average([row[name] for row in _of(rows, preset) if row[name] is not None])
-            for name in ("image_auroc", "pixel_auroc")
-        }
-        for preset in presets
+        {name: _macro(rows, preset, name) for name in ("image_auroc", "pixel_auroc")} for preset in presets
     ]
     return Table(
         title,
@@ -63,13 +66,22 @@ def auroc_table(rows: Sequence[Row], presets: Sequence[str], title: str) -> Tabl
 
 def resource_table(rows: Sequence[Row], presets: Sequence[str], title: str) -> Table:
     """Mean training time, image-weighted latency, mean and maximum RAM."""
-    return Table(title, _titles(presets), tuple(_resource_lines(rows, presets)), "Lower is better.")
+    return Table(title, _titles(presets), tuple(_resource_lines(rows, presets, False)), "Lower is better.")
 
 
 def study_table(rows: Sequence[Row], presets: Sequence[str], title: str) -> Table:
-    """Macro-averaged quality above the resources. The offline reference takes no part in the bold marks."""
+    """An overview whose last column is the offline reference, which takes no part in the bold marks."""
+    return _overview(rows, presets, title, reference=len(presets) > 1 and presets[-1] == REFERENCE)
+
+
+def overview_table(rows: Sequence[Row], presets: Sequence[str], title: str) -> Table:
+    """Macro-averaged quality above the resources."""
+    return _overview(rows, presets, title, reference=False)
+
+
+def _overview(rows: Sequence[Row], presets: Sequence[str], title: str, reference: bool) -> Table:
     lines = [
-        _line(label, [_macro(rows, preset, name) for preset in presets], 3, presets)
+        _line(label, [_macro(rows, preset, name) for preset in presets], 3, reference=reference)
         for label, name in (
             ("Image AUROC", "image_auroc"),
             ("Image F1-max", "image_f1_max"),
@@ -77,15 +89,19 @@ def study_table(rows: Sequence[Row], presets: Sequence[str], title: str) -> Tabl
             ("Pixel AUPRO", "pixel_aupro"),
         )
     ]
-    return Table(title, _titles(presets), (*lines, *_resource_lines(rows, presets)))
+    return Table(title, _titles(presets), (*lines, *_resource_lines(rows, presets, reference)))
 
 
 def ram_table(rows: Sequence[Row], presets: Sequence[str], title: str) -> Table:
-    return _per_dataset(rows, presets, title, lambda row: row["peak_rss"] / GB, 2)
+    """Peak RAM per data set; mean and maximum of the peaks."""
+    peaks = {"Mean": lambda own: _mean(own, "peak_rss") / GB, "Max": _largest_peak}
+    return _per_dataset(rows, presets, title, lambda row: row["peak_rss"] / GB, 2, peaks)
 
 
 def latency_table(rows: Sequence[Row], presets: Sequence[str], title: str) -> Table:
-    return _per_dataset(rows, presets, title, lambda row: float(row["ms_per_image"]), 1)
+    """Time per image and data set; the mean over all images."""
+    latency = {"Image-weighted mean": _weighted_latency}
+    return _per_dataset(rows, presets, title, lambda row: float(row["ms_per_image"]), 1, latency)
 
 
 def dataset_table(statistics: Sequence[dict[str, Any]]) -> Table:
@@ -99,46 +115,46 @@ def dataset_table(statistics: Sequence[dict[str, Any]]) -> Table:
 
 
 def _per_dataset(
-    rows: Sequence[Row], presets: Sequence[str], title: str, value: Callable[[Row], float], digits: int
+    rows: Sequence[Row],
+    presets: Sequence[str],
+    title: str,
+    value: Callable[[Row], float],
+    digits: int,
+    summaries: Mapping[str, Aggregate],
 ) -> Table:
     lines = []
     for dataset in _datasets(rows):
         found = [_find(rows, dataset, preset) for preset in presets]
-        lines.append(
-            _line(dataset, [None if row is None else value(row) for row in found], digits, (), higher=False)
-        )
-    weighted = [
-        image_weighted_mean([value(r) for r in _of(rows, p)], [r["n_test"] for r in _of(rows, p)])
-        for p in presets
-    ]
-    lines.append(_line("Image-weighted mean", weighted, digits, (), higher=False))
+        values = [None if row is None else value(row) for row in found]
+        lines.append(_line(dataset, values, digits, higher=False))
+    for name, aggregate in summaries.items():
+        lines.append(_line(name, _column(rows, presets, aggregate), digits, higher=False))
     return Table(title, _titles(presets), tuple(lines), "Lower is better.")
 
 
-def _resource_lines(rows: Sequence[Row], presets: Sequence[str]) -> list[tuple[str, tuple[Entry, ...]]]:
-    def column(aggregate: Callable[[list[Row]], float]) -> list[float | None]:
-        return [aggregate(_of(rows, preset)) for preset in presets]
-
+def _resource_lines(rows: Sequence[Row], presets: Sequence[str], reference: bool) -> list[Line]:
+    plan: tuple[tuple[str, Aggregate, int], ...] = (
+        ("Mean training time (s)", lambda own: _mean(own, "fit_seconds"), 1),
+        ("Inference (ms/image)", _weighted_latency, 1),
+        ("Mean RAM (GB)", lambda own: _mean(own, "peak_rss") / GB, 2),
+        ("Max RAM (GB)", _largest_peak, 2),
+        ("Bank rows (mean)", lambda own: _mean(own, "rows"), 0),
+    )
     return [
-        _line("Mean training time (s)", column(lambda r: _mean(r, "fit_seconds")), 1, presets, higher=False),
-        _line(
-            "Inference (ms/image)",
-            column(lambda r: image_weighted_mean([x["ms_per_image"] for x in r], [x["n_test"] for x in r])),
-            1,
-            presets,
-            higher=False,
-        ),
-        _line("Mean RAM (GB)", column(lambda r: _mean(r, "peak_rss") / GB), 2, presets, higher=False),
-        _line("Max RAM (GB)", column(lambda r: max(x["peak_rss"] for x in r) / GB), 2, presets, higher=False),
-        _line("Bank rows (mean)", column(lambda r: _mean(r, "rows")), 0, presets, higher=False),
+        _line(name, _column(rows, presets, aggregate), digits, higher=False, reference=reference)
+        for name, aggregate, digits in plan
     ]
 
 
+def _column(rows: Sequence[Row], presets: Sequence[str], aggregate: Aggregate) -> list[float | None]:
+    """An aggregate over the data sets for every configuration that ran on all of them."""
+    return [aggregate(_of(rows, preset)) if _complete(rows, preset) else None for preset in presets]
+
+
 def _line(
-    name: str, values: Sequence[float | None], digits: int, presets: Sequence[str], higher: bool = True
-) -> tuple[str, tuple[Entry, ...]]:
-    """A row of single values; an offline reference in the last column stands outside the competition."""
-    reference = len(presets) > 1 and presets[-1] == "patchcore"
+    name: str, values: Sequence[float | None], digits: int, higher: bool = True, reference: bool = False
+) -> Line:
+    """A row of single values; a reference in the last column stands outside the competition."""
     marked = best_marked(values[:-1] if reference else values, digits, higher)
     if reference:
         marked.append((best_marked(values[-1:], digits)[0][0], False))
@@ -170,9 +186,21 @@ def _find(rows: Sequence[Row], dataset: str, preset: str) -> Row | None:
     return next((row for row in _of(rows, preset) if row["dataset"] == dataset), None)
 
 
+def _complete(rows: Sequence[Row], preset: str) -> bool:
+    return {row["dataset"] for row in _of(rows, preset)} == set(_datasets(rows))
+
+
 def _macro(rows: Sequence[Row], preset: str, name: str) -> float | None:
     values = [row[name] for row in _of(rows, preset) if row[name] is not None]
-    return macro_average(values) if values else None
+    return macro_average(values) if values and _complete(rows, preset) else None
+
+
+def _weighted_latency(rows: Sequence[Row]) -> float:
+    return image_weighted_mean([row["ms_per_image"] for row in rows], [row["n_test"] for row in rows])
+
+
+def _largest_peak(rows: Sequence[Row]) -> float:
+    return float(max(row["peak_rss"] for row in rows) / GB)
 
 
 def _mean(rows: Sequence[Row], name: str) -> float:

@@ -9,6 +9,7 @@ from typing import Any
 from mhpatchcore.experiments.table import Table
 from mhpatchcore.experiments.tables import dataset_table, paper_tables
 from mhpatchcore.files import write_text
+from mhpatchcore.metrics import macro_average
 from mhpatchcore.presets import PRESETS
 
 STYLE = (
@@ -36,15 +37,16 @@ def write_formats(tables: Mapping[str, Table], folder: Path, stem: str = "tables
 
 
 def _pareto(rows: Sequence[dict[str, Any]], folder: Path) -> list[Path]:
-    """Mean image AUROC against the largest peak memory, one point per configuration."""
+    """Mean image AUROC against the largest peak memory, one point per configuration that has both."""
     from mhpatchcore.report.figures import Cost, pareto_figure
 
     points = []
     for name in dict.fromkeys(row["preset"] for row in rows):
         own = [row for row in rows if row["preset"] == name]
-        auroc = sum(row["image_auroc"] for row in own) / len(own)
-        title = PRESETS[name].title if name in PRESETS else name
-        points.append(Cost(title, max(row["peak_rss"] for row in own) / 1e6, auroc))
+        aurocs = [row["image_auroc"] for row in own if row["image_auroc"] is not None]
+        if aurocs:
+            title = PRESETS[name].title if name in PRESETS else name
+            points.append(Cost(title, max(row["peak_rss"] for row in own) / 1e6, macro_average(aurocs)))
     return write_figure(pareto_figure(points), folder / "figures" / "pareto") if points else []
 
 

@@ -1,0 +1,40 @@
+"""Paths as they were given: places for results are looked at before the work and not after it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from mhpatchcore.errors import UserError
+
+
+def check_file(path: Path | None, example: str) -> None:
+    """Refuse a place where no file can be written; `example` is a name for it, if it is a folder."""
+    if path is None:
+        return
+    if path.is_dir():
+        raise UserError(f"cannot write {path}: it is a folder; name a file, for example {path / example}")
+    _check_parents(path)
+
+
+def check_folder(path: Path | None) -> None:
+    """Refuse a place where no folder of results can be made."""
+    if path is not None:
+        _check_parents(path / "file")
+
+
+def with_name(folder: Path) -> Path:
+    """The folder by a path that ends in its name, which `.` and `..` do not.
+
+    >>> with_name(Path("..")).name == Path("..").resolve().name != ""
+    True
+    """
+    return folder.resolve() if folder.name in ("", "..") else folder
+
+
+def _check_parents(path: Path) -> None:
+    nearest = next(parent for parent in path.absolute().parents if parent.exists())
+    if not nearest.is_dir():
+        raise UserError(f"cannot write {path}: {nearest} is a file, not a folder; choose another place")
+    if not os.access(nearest, os.W_OK):
+        raise UserError(f"cannot write {path}: no permission to write into {nearest}; choose another place")
