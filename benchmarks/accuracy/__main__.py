@@ -21,6 +21,7 @@ from mhpatchcore.config import Config
 from mhpatchcore.datasets import find_categories
 from mhpatchcore.presets import preset
 
+VARIANTS = Path(__file__).with_name("variants.toml")
 COLUMNS = ("variant", "category", "image", "pixel", "aupro", "rows", "k", "seconds")
 
 
@@ -30,11 +31,9 @@ def main() -> None:
     out = Path(options.out)
     out.mkdir(parents=True, exist_ok=True)
     cells = _read(out / "cells.csv")
-    folders = [
-        f
-        for f in find_categories(options.data)
-        if not options.categories or f.name in options.categories.split(",")
-    ]
+    folders = find_categories(options.data) if options.data else []
+    if options.categories:
+        folders = [folder for folder in folders if folder.name in options.categories.split(",")]
     for folder in folders:
         for name, config in variants.items():
             if (name, folder.name) in cells or (options.only and name not in options.only.split(",")):
@@ -92,8 +91,10 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("data", help="a folder of categories")
-    parser.add_argument("--variants", required=True, help="TOML file of variants")
+    parser.add_argument(
+        "data", nargs="?", help="a folder of categories; without it only the tables are printed"
+    )
+    parser.add_argument("--variants", default=str(VARIANTS), help="TOML file of variants")
     parser.add_argument("--out", required=True, help="folder for cells.csv")
     parser.add_argument("--cache", default=".cache/descriptors", help="folder for descriptors")
     parser.add_argument("--categories", default="", help="names separated by commas")

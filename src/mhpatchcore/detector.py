@@ -208,8 +208,7 @@ class Detector:
         """From the view to patch scores, as an ONNX graph."""
         from mhpatchcore.inference import scoring_graph
 
-        scorer = self.scorer
-        return scoring_graph(self.backbone, self.whitening, scorer.bank, scorer.weights, self.config.parts)
+        return scoring_graph(self.backbone, self.whitening, self.scorer.parts)
 
     @cached_property
     def session(self) -> Any:

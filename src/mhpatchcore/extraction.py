@@ -135,12 +135,14 @@ class Extraction:
 def stored_descriptors(views: Sequence[Array], backbone: Backbone, config: Config, batch: int = 1) -> Array:
     """Descriptors (len(views)·h·w, d), rounded to the type in which they are spooled and kept in the bank."""
     rows = np.empty((len(views), backbone.patches_per_image, backbone.info.dim), config.stored_as)
-    with np.errstate(over="ignore"):
-        for start in range(0, len(views), batch):
-            descriptors = backbone(np.stack(views[start : start + batch]))
-            rows[start : start + batch] = descriptors.reshape(-1, *rows.shape[1:])
-    if not np.isfinite(rows).all():
-        raise UserError(
-            f"descriptors exceed the range of {config.stored_as}: use --stored-as float32, or check the weights"
-        )
+    largest = float(np.finfo(config.stored_as).max)
+    for start in range(0, len(views), batch):
+        descriptors = backbone(np.stack(views[start : start + batch]))
+        if (
+            not max(-float(descriptors.min()), float(descriptors.max())) < largest
+        ):  # also where there is a NaN
+            raise UserError(
+                f"descriptors exceed the range of {config.stored_as}: use --stored-as float32, or check the weights"
+            )
+        rows[start : start + batch] = descriptors.reshape(-1, *rows.shape[1:])
     return rows.reshape(-1, backbone.info.dim)

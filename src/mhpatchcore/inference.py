@@ -8,19 +8,18 @@ and fewer channels to interpolate. `Scorer` is the plain twin of this graph.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from mhpatchcore.arrays import Floats
 from mhpatchcore.backbone.descriptors import LOCAL
 from mhpatchcore.backbone.graph import Graph
 from mhpatchcore.backbone.session import Backbone
-from mhpatchcore.bank.search import search_targets
+from mhpatchcore.bank.search import BankPart
 from mhpatchcore.whitening import Whitening
 
 
-def scoring_graph(
-    backbone: Backbone, whitening: Whitening, bank: Floats, weights: Floats, parts: int
-) -> bytes:
+def scoring_graph(backbone: Backbone, whitening: Whitening, parts: Sequence[BankPart]) -> bytes:
     """The backbone continued to patch scores, for one image.
 
     Outputs: "output" (h·w,) plain distances, "weighted" (h·w,), and the whitened patches "z" (k, h·w).
@@ -34,14 +33,13 @@ def scoring_graph(
     squares = graph.node("ReduceSumSquare", [z, first], keepdims=1)
     queries = graph.node("Concat", [z, squares, graph.constant(np.ones((1, patches), np.float32))], axis=0)
     plain, weighted = [], []
-    for part in range(min(parts, len(bank))):
-        own = slice(part, None, parts)
-        products = graph.node("MatMul", [graph.constant(search_targets(bank[own])), queries])
+    for part in parts:
+        products = graph.node("MatMul", [graph.constant(part.targets.T), queries])
         plain.append(_least(graph, products, first))
-        if (weights == 1).all():
+        if (part.weights == 1).all():
             weighted.append(plain[-1])
         else:
-            products = graph.node("Mul", [products, graph.constant(weights[own, None])])
+            products = graph.node("Mul", [products, graph.constant(part.weights[:, None])])
             weighted.append(_least(graph, products, first))
     outputs = {
         "weighted": (graph.node("Mean", weighted), [patches]),

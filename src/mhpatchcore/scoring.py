@@ -19,7 +19,7 @@ import numpy as np
 
 from mhpatchcore.arrays import Floats, Indices, Mask
 from mhpatchcore.bank.reach import reach_weights
-from mhpatchcore.bank.search import mean_of_parts, nearest_rows, neighbour_table
+from mhpatchcore.bank.search import BankPart, bank_parts, mean_of_parts, nearest_rows, neighbour_table
 from mhpatchcore.config import Config
 from mhpatchcore.maps import view_map
 
@@ -43,7 +43,7 @@ class Scorer:
 
     def __call__(self, z: Floats, among: Mask | None = None) -> PatchScores:
         """Score whitened patches z (h·w, k), against all bank rows or those marked in `among` (K,)."""
-        return self.summarise(*mean_of_parts(z, self.bank, self.weights, self.config.parts, among), z)
+        return self.summarise(*mean_of_parts(z, self.parts, among), z)
 
     def summarise(self, plain: Floats, weighted: Floats, z: Floats | None = None) -> PatchScores:
         """From distances (h·w,) to scores; only the reweighted rule asks for the patches z (h·w, k)."""
@@ -68,6 +68,10 @@ class Scorer:
     def weights(self) -> Floats:
         """How far each bank row speaks (K,)."""
         return reach_weights(self.bank, self.config.reach)
+
+    @cached_property
+    def parts(self) -> tuple[BankPart, ...]:
+        return bank_parts(self.bank, self.weights, self.config.parts)
 
     @cached_property
     def neighbours(self) -> Indices:

@@ -79,7 +79,7 @@ def _farthest_block(nearest: Floats) -> tuple[Indices, float]:
 def _select_within(z: Floats, nearest: Floats, tau: float, k: int) -> Indices:
     """Picks of a block z (t, dim), for as long as its farthest row is beyond τ."""
     between = search_queries(z) @ search_targets(z).T
-    picks = []
+    picks: list[int] = []
     farthest = int(nearest.argmax())
     while len(picks) < k and nearest[farthest] > tau:
         picks.append(farthest)

@@ -5,6 +5,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import numpy as np
 
 from mhpatchcore.arrays import Floats, Indices, Mask
@@ -29,27 +32,44 @@ def nearest_rows(z: Floats, bank: Floats) -> tuple[Indices, Floats]:
     return index, np.maximum(distance, 0, out=distance)
 
 
-def mean_of_parts(
-    z: Floats, bank: Floats, weights: Floats, parts: int = 1, among: Mask | None = None
-) -> tuple[Floats, Floats]:
-    """The least squared distance to each interleaved part of the bank, averaged over the parts: plain and weighted.
+@dataclass(frozen=True, eq=False)
+class BankPart:
+    """Some rows of a bank, ready to be searched: their indices, targets (k + 2, rows) and weights (rows,)."""
 
-    Row i belongs to part i mod `parts`; one part gives the plain nearest distance. Several are steadier, since no
-    single row decides, and cost nothing more. `weights` (K,) multiply the distances to the rows; `among` (K,) marks
-    the rows that count. Two arrays (n,) for z (n, k).
+    rows: Indices
+    targets: Floats
+    weights: Floats
+
+
+def bank_parts(bank: Floats, weights: Floats, parts: int = 1) -> tuple[BankPart, ...]:
+    """The bank (K, k) cut into interleaved parts: row i belongs to part i mod `parts`."""
+    cuts = [np.arange(part, len(bank), parts) for part in range(min(parts, len(bank)))]
+    return tuple(
+        BankPart(own, np.ascontiguousarray(search_targets(bank[own]).T), weights[own]) for own in cuts
+    )
+
+
+def mean_of_parts(z: Floats, parts: Sequence[BankPart], among: Mask | None = None) -> tuple[Floats, Floats]:
+    """The least squared distance to each part of the bank, averaged over the parts: plain and weighted.
+
+    One part gives the plain nearest distance. Several are steadier, since no single row decides, and cost nothing
+    more. `among` (K,) marks the rows that count; a part without any is left out. Two arrays (n,) for z (n, k).
     """
-    rows = np.arange(len(bank)) if among is None else np.flatnonzero(among)
-    members = [own for own in (rows[rows % parts == part] for part in range(parts)) if len(own)]
-    plain, weighted = np.zeros(len(z), np.float32), np.zeros(len(z), np.float32)
-    for own in members:
-        targets = search_targets(bank[own]).T
-        for start in range(0, len(z), QUERIES_PER_BLOCK):
-            piece = slice(start, start + QUERIES_PER_BLOCK)
-            products = search_queries(z[piece]) @ targets
-            plain[piece] += np.maximum(products.min(axis=1), 0)
-            products *= weights[own]
-            weighted[piece] += np.maximum(products.min(axis=1), 0)
-    return plain / np.float32(len(members)), weighted / np.float32(len(members))
+    queries = search_queries(z)
+    found = []
+    for part in parts:
+        out = None if among is None else ~among[part.rows]
+        if out is not None and out.all():
+            continue
+        products = queries @ part.targets
+        if out is not None:
+            products[:, out] = np.inf
+        plain = products.min(axis=1)
+        products *= part.weights
+        found.append((np.maximum(plain, 0), np.maximum(products.min(axis=1), 0)))
+    share = np.float32(1 / len(found))
+    plain, weighted = (sum(column) * share for column in zip(*found, strict=True))
+    return plain, weighted
 
 
 def search_targets(bank: Floats) -> Floats:
@@ -66,14 +86,15 @@ def search_queries(z: Floats) -> Floats:
 
 def neighbour_table(bank: Floats, b: int) -> Indices:
     """For each bank row its b nearest bank rows (K, min(b, K)), itself first."""
-    norms = np.einsum("ij,ij->i", bank, bank)
-    b = min(b, len(bank))
-    table = np.empty((len(bank), b), np.int32)
+    targets = search_targets(bank).T
+    table = np.empty((len(bank), min(b, len(bank))), np.int32)
     for start in range(0, len(bank), QUERIES_PER_BLOCK):
         stop = min(start + QUERIES_PER_BLOCK, len(bank))
-        distances = norms - 2 * (bank[start:stop] @ bank.T)
-        distances[np.arange(stop - start), np.arange(start, stop)] = -np.inf
-        nearest = np.argpartition(distances, b - 1, axis=1)[:, :b]
-        order = np.argsort(np.take_along_axis(distances, nearest, axis=1), axis=1, kind="stable")
-        table[start:stop] = np.take_along_axis(nearest, order, axis=1)
+        distances = search_queries(bank[start:stop]) @ targets
+        own = np.arange(stop - start)
+        distances[own, np.arange(start, stop)] = -np.inf
+        for column in range(table.shape[1]):  # a few passes of argmin are faster than one partition
+            nearest = distances.argmin(axis=1)
+            table[start:stop, column] = nearest
+            distances[own, nearest] = np.inf
     return table

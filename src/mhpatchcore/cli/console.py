@@ -62,7 +62,7 @@ def progress_display(quiet: bool) -> Iterator[Callable[[str, int, int], None]]:
         if phase not in tasks:
             bars.start()  # not before there is something to show: an early error stands alone
             tasks[phase] = bars.add_task(PHASES.get(phase, phase), total=total)
-        bars.update(tasks[phase], completed=done)
+        bars.update(tasks[phase], total=total, completed=done)
 
     try:
         yield show

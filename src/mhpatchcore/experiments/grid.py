@@ -19,6 +19,7 @@ from mhpatchcore.files import write_text
 
 Row = dict[str, Any]
 NOT_IN_CSV = ("telemetry", "problems")
+TEXT = ("dataset", "preset", "label", "backbone", "weights_sha256", "version")
 
 
 @dataclass(frozen=True)
@@ -58,12 +59,14 @@ def write_rows(rows: Sequence[Row], folder: Path) -> None:
 
 
 def read_rows(path: Path) -> list[Row]:
-    """Rows of a cells.csv, numbers as numbers and empty fields as None."""
+    """Rows of a cells.csv, numbers as numbers and missing ones as None."""
     with path.open(newline="", encoding="utf-8") as file:
-        return [{name: _value(text) for name, text in row.items()} for row in csv.DictReader(file)]
+        return [{name: _value(name, text) for name, text in row.items()} for row in csv.DictReader(file)]
 
 
-def _value(text: str) -> Any:
+def _value(name: str, text: str) -> Any:
+    if name in TEXT:  # BTAD calls its data sets 01, 02, 03
+        return text
     if text == "":
         return None
     for kind in (int, float):

@@ -1,0 +1,187 @@
+"""`mhpatchcore fit`: settings, what is printed, and everything that can be wrong with what it is given."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from dataclasses import fields
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cli_runs import SMALL, Run, assert_one_line_error, files_below, graphs, run, write_vials
+from safetensors.numpy import save_file
+
+from mhpatchcore import Config, Detector
+from mhpatchcore.cli.fit import fit
+from mhpatchcore.presets import PRESETS
+
+__all__ = ["graphs", "run"]  # fixtures
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_vials(tmp_path_factory.mktemp("fit") / "good", 4)
+
+
+@pytest.fixture
+def unused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No work may begin."""
+
+    def begun(*_: object, **__: object) -> None:
+        raise AssertionError("the fit has begun")
+
+    monkeypatch.setattr(Detector, "fit", begun)
+
+
+def test_what_is_printed(run: Run, good: Path, tmp_path: Path) -> None:
+    model = tmp_path / "new" / "part.mhpc"
+    ran = run("fit", good, "-o", model, *SMALL)
+    assert (ran.code, ran.err) == (0, "")
+    assert f"{model}: learnt from 4 images" in ran.out
+    assert "200 rows" in ran.out and f"mhpatchcore score {model}" in ran.out
+    assert "4 calibration images support no smaller rate; 1.00% needs 99" in ran.out
+    assert files_below(tmp_path) == ["new/part.mhpc"]
+    assert len(Detector.load(model).images) == 4
+
+
+def test_one_image_gives_a_model_without_a_threshold(run: Run, good: Path, tmp_path: Path) -> None:
+    ran = run("fit", good / "000.png", "-o", tmp_path / "part.mhpc", *SMALL)
+    assert "learnt from 1 image in" in ran.out
+    assert "threshold  none, because a threshold needs at least 2 images" in ran.out
+    facts = run("fit", good / "000.png", "-o", tmp_path / "part.mhpc", *SMALL, "--json").out
+    assert json.loads(facts)["threshold"] is None
+
+
+def test_flags_win_over_the_file_and_the_file_over_the_preset(run: Run, good: Path, tmp_path: Path) -> None:
+    settings = tmp_path / "settings.toml"
+    settings.write_text('K = 120\nshrinkage = 0.5\nsize = 96\nlayers = ["block4"]\nsigma = 2\n')
+    model = tmp_path / "part.mhpc"
+    chosen = ("--preset", "mh", "--settings", settings, "-K", 100, "--resize", 96)
+    assert run("fit", good, "-o", model, *chosen).code == 0
+    expected = PRESETS["mh"].config.with_changes(
+        K=100, shrinkage=0.5, size=96, layers=("block4",), sigma=2, resize=96, descriptor="concat"
+    )
+    assert Detector.load(model).config == expected
+
+
+def test_every_setting_has_a_flag() -> None:
+    settings = {field.name for field in fields(Config)}
+    assert settings <= set(inspect.signature(fit).parameters)
+
+
+def test_layers_and_numbers_by_flag(run: Run, good: Path, tmp_path: Path) -> None:
+    flags = ("--layers", "block2, block4", "--shrinkage", "oas", "--score", "max", "--spool", "none")
+    assert run("fit", good, "-o", tmp_path / "part.mhpc", *SMALL, *flags).code == 0
+    config = Detector.load(tmp_path / "part.mhpc").config
+    assert (config.layers, config.shrinkage, config.score) == (("block2", "block4"), "oas", "max")
+
+
+def test_a_broken_image_is_named_and_nothing_is_written(run: Run, tmp_path: Path) -> None:
+    folder = write_vials(tmp_path / "good", 3)
+    (folder / "bad.png").write_bytes(b"no picture")
+    ran = run("fit", folder, "-o", tmp_path / "part.mhpc", *SMALL)
+    assert_one_line_error(ran, 3, "bad.png")
+    assert "part.mhpc" not in " ".join(files_below(tmp_path))
+
+
+def test_broken_images_can_be_skipped(run: Run, tmp_path: Path) -> None:
+    folder = write_vials(tmp_path / "good", 3)
+    (folder / "bad\nname.png").write_bytes((folder / "000.png").read_bytes()[:200])
+    ran = run("fit", folder, "-o", tmp_path / "part.mhpc", *SMALL, "--skip-broken", "--json")
+    assert ran.code == 0
+    assert ran.err.startswith("warning: skipped: ") and "bad name.png" in ran.err
+    assert ran.err.count("\n") == 1
+    assert json.loads(ran.out)["images"] == 3
+
+
+def test_nothing_but_broken_images(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "bad.png").write_bytes(b"no picture")
+    ran = run("fit", tmp_path, "-o", tmp_path / "part.mhpc", *SMALL, "--skip-broken")
+    assert ran.code == 2 and "error: none of the images could be read" in ran.err
+
+
+@pytest.mark.parametrize("name", ["missing", "empty"])
+def test_a_folder_without_images_is_named(run: Run, tmp_path: Path, name: str) -> None:
+    (tmp_path / "empty").mkdir()
+    assert_one_line_error(run("fit", tmp_path / name, "-o", tmp_path / "part.mhpc"), 2, name)
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (("--backbone", "resnext"), ("resnext", "efficientnet_lite0", "wide_resnet50_2", ".onnx")),
+        (("--preset", "best"), ("best", "mh-kmeans", "geores-k5000")),
+        (("--size", "0"), ("size", "at least 1")),
+        (("--variance", "2"), ("variance", "between 0 and 1")),
+        (("--false-alarm", "0"), ("false_alarm",)),
+        (("--shrinkage", "lots"), ("lots", "ledoit-wolf")),
+        (("--constructor", "tower"), ("tower", "always-full")),
+        (("--metric", "manhattan"), ("manhattan", "mahalanobis")),
+        (("--layers", "block99"), ("block99", "block15")),
+        (("--descriptor", "sift"), ("sift", "concat")),
+        (("--spool", "tape"), ("tape", "disk")),
+        (("--fraction", "0.1"), ("fraction", "offline-greedy")),
+        (("--backbone", "net.onnx"), ("net.onnx",)),
+    ],
+)
+def test_wrong_settings_are_named(
+    run: Run, good: Path, tmp_path: Path, flags: tuple[str, ...], words: tuple[str, ...]
+) -> None:
+    ran = run("fit", good, "-o", tmp_path / "part.mhpc", *flags)
+    assert_one_line_error(ran, 5 if "net.onnx" in flags else 2, *words)
+    assert files_below(tmp_path) == []
+
+
+@pytest.mark.parametrize(("flag", "value"), [("--size", "big"), ("--workers", "0"), ("--batch", "-1")])
+def test_values_of_the_wrong_kind_are_wrong_usage(
+    run: Run, good: Path, tmp_path: Path, flag: str, value: str
+) -> None:
+    ran = run("fit", good, "-o", tmp_path / "part.mhpc", flag, value)
+    assert ran.code == 2 and f"Invalid value for '{flag}'" in ran.help
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("colour = 3", ("unknown setting 'colour'", "constructor")),
+        ('K = "many"', ("K must be a whole number", "'many'")),
+        ("K = 10.5", ("K must be a whole number",)),
+        ("resize = true", ("resize must be a whole number",)),
+        ('sigma = "wide"', ("sigma must be a number",)),
+        ("score = 1", ("score must be a text in quotes",)),
+        ("shrinkage = [1]", ("shrinkage must be a text in quotes or a number",)),
+        ('layers = "block4"', ("layers must be a list of texts",)),
+        ("K = ", ("not TOML", "K = 1000")),
+        (None, ("cannot read settings", "No such file")),
+    ],
+)
+def test_wrong_settings_in_a_file_are_named(
+    run: Run, unused: None, tmp_path: Path, text: str | None, words: tuple[str, ...]
+) -> None:
+    settings = tmp_path / "settings.toml"
+    if text is not None:
+        settings.write_text(text)
+    ran = run("fit", tmp_path, "-o", tmp_path / "part.mhpc", "--settings", settings)
+    assert_one_line_error(ran, 2, *words)
+
+
+def test_wrong_weights(run: Run, good: Path, tmp_path: Path) -> None:
+    foreign, damaged = tmp_path / "foreign.safetensors", tmp_path / "damaged.pth"
+    save_file({"conv1.weight": np.ones((4, 3, 3, 3), np.float32)}, foreign)
+    damaged.write_bytes(b"PK\x03\x04 and no more")
+    for weights in (foreign, damaged, tmp_path / "missing.pth"):
+        ran = run("fit", good, "-o", tmp_path / "part.mhpc", "--backbone", "resnet18", "--weights", weights)
+        assert_one_line_error(ran, 5)
+    assert files_below(tmp_path) == ["damaged.pth", "foreign.safetensors"]
+
+
+@pytest.mark.parametrize("place", ["folder", "file/part.mhpc", "file/new/part.mhpc"])
+def test_an_impossible_place_is_refused_before_the_work(
+    run: Run, unused: None, tmp_path: Path, place: str
+) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").touch()
+    ran = run("fit", tmp_path, "-o", tmp_path / place)
+    assert_one_line_error(ran, 2, f"cannot write {tmp_path / place}")
+    assert files_below(tmp_path) == ["file"]
