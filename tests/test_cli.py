@@ -203,5 +203,4 @@ def test_the_demo_goes_all_the_way(run: Run, monkeypatch: pytest.MonkeyPatch, tm
     assert "learnt from 8 images of good vials; tested on 6 others" in ran.out
     made = {path.name for path in (tmp_path / "demo").iterdir()}
     assert made == {"vials", "vials.mhpc", "overview.png", "report.html"}
-    facts = json.loads(run("demo", tmp_path / "demo", "--train", 8, "--json").out)
-    assert facts["model"].endswith("vials.mhpc") and facts["image_n_normal"] == 2
+    assert run("info", tmp_path / "demo" / "vials.mhpc").code == 0

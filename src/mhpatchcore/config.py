@@ -19,8 +19,9 @@ CHOICES = {
     "calibration": ("cross-image", "held-out"),
     "stored_as": ("float16", "float32"),
 }
+LARGEST_SIZE = 2048
 AT_LEAST = {
-    "size": 1,
+    "size": 32,
     "resize": 1,
     "components": 1,
     "floor": 0,
@@ -96,6 +97,8 @@ class Config:
             value = getattr(self, name)
             if value is not None and value < least:
                 raise UserError(f"{name} must be at least {least}, not {value}")
+        if self.size > LARGEST_SIZE:
+            raise UserError(f"size must be at most {LARGEST_SIZE}, not {self.size}: patches grow with its square")
         for name in ("variance", "fraction", "alpha", "false_alarm"):
             value = getattr(self, name)
             if value is not None and not (0 < value < 1 or (value == 1 and name in ("variance", "fraction"))):

@@ -1,0 +1,215 @@
+"""Tables know their best values and survive any text; the paper's tables have the paper's shapes."""
+
+from __future__ import annotations
+
+import html.parser
+import math
+from pathlib import Path
+
+import pytest
+from made_up_rows import made_up, made_up_grid
+
+from mhpatchcore.experiments.ladder import LADDER, closest_in_ram, ladder_table, write_ladder
+from mhpatchcore.experiments.table import Entry, Table, best_marked
+from mhpatchcore.experiments.tables import BUDGET, GEORES, MAIN, dataset_table, paper_tables
+from mhpatchcore.experiments.writing import write_tables
+from mhpatchcore.presets import PRESETS
+
+ROWS = made_up_grid(("bottle", "pill"), tuple(PRESETS))
+
+
+def cells(table: Table, row: str) -> list[str]:
+    """The texts of a row, bold ones with stars."""
+    (entries,) = [entries for name, entries in table.rows if name == row]
+    return [" ".join(f"*{text}*" if bold else text for text, bold in entry.lines) for entry in entries]
+
+
+@pytest.mark.parametrize(
+    ("values", "digits", "higher", "bold"),
+    [
+        ([0.9871, 0.9869, 0.986], 3, True, [True, True, False]),  # ties after rounding
+        ([0.98749, 0.98751], 3, True, [False, True]),
+        ([12.04, 11.96, 12.3], 1, False, [True, True, False]),
+        ([None, math.nan, 0.5], 3, True, [False, False, True]),
+        ([None, math.nan], 3, True, [False, False]),
+        ([], 3, True, []),
+    ],
+)
+def test_the_best_after_rounding_is_marked(
+    values: list[float | None], digits: int, higher: bool, bold: list[bool]
+) -> None:
+    marked = best_marked(values, digits, higher)
+    assert [mark for _, mark in marked] == bold
+    missing = [value is None or math.isnan(value) for value in values]
+    assert [text == "–" for text, _ in marked] == missing
+
+
+NASTY = r"a|b_c & 5% #1 {x} $y$ ~^ \z <b>*`["
+NASTY_TABLE = Table(NASTY, (NASTY,), ((NASTY, (Entry(((NASTY, False), ("0.5", True))),)),), "α – " + NASTY)
+
+
+def test_markdown_keeps_its_columns_and_its_text() -> None:
+    lines = NASTY_TABLE.markdown().splitlines()
+    escaped = r"a\|b\_c & 5% #1 {x} $y$ ~^ \\z \<b>\*\`\["
+    assert lines[0] == f"**{escaped}**"
+    assert lines[4] == f"| {escaped} | {escaped} **0.5** |"
+    assert lines[-1] == f"α – {escaped}"
+    assert all(line.replace(r"\|", "").count("|") == 3 for line in lines[2:5])
+
+
+def test_latex_escapes_everything_special() -> None:
+    text = NASTY_TABLE.latex()
+    escaped = (
+        r"a|b\_c \& 5\% \#1 \{x\} \$y\$ \textasciitilde{}\textasciicircum{} "
+        r"\textbackslash{}z \textless{}b\textgreater{}*`["
+    )
+    assert rf"    {escaped} & \shortstack{{{escaped}\\\textbf{{0.5}}}} \\" in text.splitlines()
+    assert rf"  \caption{{{escaped}. $\alpha$ -- {escaped}}}" in text.splitlines()
+    assert r"\caption{T.}" in Table("T", (), ()).latex()
+
+
+def test_html_shows_the_text_and_nothing_of_it_is_markup() -> None:
+    class Reader(html.parser.HTMLParser):
+        tags: set[str] = set()  # noqa: RUF012
+        texts: list[str] = []  # noqa: RUF012
+
+        def handle_starttag(self, tag: str, attrs: object) -> None:
+            self.tags.add(tag)
+
+        def handle_data(self, data: str) -> None:
+            self.texts.append(data)
+
+    reader = Reader()
+    reader.feed(NASTY_TABLE.html())
+    assert reader.texts.count(NASTY) == 4 and "0.5" in reader.texts
+    assert reader.tags == {"table", "caption", "thead", "tbody", "tr", "th", "td", "b", "br", "p"}
+
+
+def test_all_the_paper_s_tables() -> None:
+    tables = paper_tables(ROWS)
+    names = [
+        "auroc",
+        "resources",
+        "ram",
+        "latency",
+        "budget",
+        "budget-auroc",
+        "geores",
+        "geores-auroc",
+        "all",
+    ]
+    assert list(tables) == names
+    for table in tables.values():
+        assert all(len(entries) == len(table.columns) for _, entries in table.rows)
+    own = [name for name in PRESETS if name not in {*MAIN, *BUDGET, *GEORES}]
+    assert "default" in own
+    assert tables["auroc"].columns == tuple(PRESETS[name].title for name in (*own, *MAIN))
+    assert tables["budget"].columns == tuple(PRESETS[name].title for name in BUDGET)
+    assert tables["geores"].columns[-1] == PRESETS["patchcore"].title
+    assert len(tables["all"].columns) == len(PRESETS)
+
+
+def test_auroc_by_category_with_a_macro_average() -> None:
+    rows = [
+        made_up(dataset="pill", preset="mh", image_auroc=0.8, pixel_auroc=0.9),
+        made_up(dataset="bottle", preset="mh", image_auroc=1.0, pixel_auroc=None, n_test=500),
+        made_up(dataset="pill", preset="patchcore", image_auroc=0.8001, pixel_auroc=0.95),
+        made_up(dataset="bottle", preset="patchcore", image_auroc=0.9, pixel_auroc=None),
+    ]
+    table = paper_tables(rows)["auroc"]
+    assert table.columns == ("Original PatchCore", "Streaming Mahalanobis PatchCore")
+    assert [name for name, _ in table.rows] == ["bottle", "pill", "Mean"]
+    assert cells(table, "bottle") == ["0.900", "*1.000*"]
+    assert cells(table, "pill") == ["*0.800* *(0.950)*", "*0.800* (0.900)"]
+    assert cells(table, "Mean") == ["0.850 *(0.950)*", "*0.900* (0.900)"]
+
+
+def test_a_configuration_that_failed_somewhere_has_no_mean() -> None:
+    rows = [row for row in ROWS if (row["dataset"], row["preset"]) != ("pill", "mh")]
+    tables = paper_tables(rows)
+    column = tables["auroc"].columns.index(PRESETS["mh"].title)
+    assert cells(tables["auroc"], "pill")[column] == "–" and cells(tables["auroc"], "Mean")[column] == "–"
+    assert cells(tables["resources"], "Max RAM (GB)")[column] == "–"
+    assert cells(tables["budget"], "Image AUROC")[0] == "–"
+
+
+def test_resources_as_the_paper_sums_them_up() -> None:
+    rows = [
+        made_up(dataset="a", n_test=10, ms_per_image=10.0, peak_rss=1_000_000_000, fit_seconds=1.0),
+        made_up(dataset="b", n_test=30, ms_per_image=20.0, peak_rss=2_000_000_000, fit_seconds=2.0),
+    ]
+    tables = paper_tables(rows)
+    assert cells(tables["latency"], "Image-weighted mean") == ["*17.5*"]
+    assert cells(tables["ram"], "Mean") == ["*1.50*"] and cells(tables["ram"], "Max") == ["*2.00*"]
+    assert cells(tables["resources"], "Mean training time (s)") == ["*1.5*"]
+
+
+def test_only_in_the_studies_the_offline_reference_stands_apart() -> None:
+    rows = [
+        made_up(preset="patchcore", fit_seconds=1.0),
+        made_up(preset="mh", fit_seconds=2.0),
+        made_up(preset="mh-k5000-c256", fit_seconds=3.0),
+    ]
+    assert cells(paper_tables(rows)["budget"], "Mean training time (s)") == ["*2.0*", "3.0", "1.0"]
+    tables = paper_tables([made_up(preset="default", fit_seconds=2.0), rows[0]])
+    assert cells(tables["resources"], "Mean training time (s)") == ["2.0", "*1.0*"]
+    assert cells(tables["all"], "Mean training time (s)") == ["2.0", "*1.0*"]
+
+
+def test_a_study_without_its_configurations_is_left_out() -> None:
+    assert "budget" not in paper_tables([made_up(preset="mh"), made_up(preset="patchcore")])
+    assert paper_tables([]) == {}
+
+
+def test_data_sets() -> None:
+    line = {"dataset": "pill", "labels": "image", "train": 267, "test": 167, "anomalous": 141}
+    assert cells(dataset_table([line]), "pill") == ["image", "267", "167", "141"]
+
+
+def test_tables_are_written_in_three_formats_with_a_figure(tmp_path: Path) -> None:
+    unknown = made_up(dataset="pill", preset="mh", image_auroc=None)
+    files = write_tables([*ROWS[:3], unknown], [], tmp_path)
+    assert [path.relative_to(tmp_path).as_posix() for path in files] == [
+        *("tables.md", "tables.tex", "tables.html"),
+        *("figures/pareto.png", "figures/pareto.svg"),
+    ]
+    assert all(path.stat().st_size > 100 for path in files)
+    assert len(write_tables([], [], tmp_path)) == 3
+
+
+def ladder_rows() -> list[dict[str, object]]:
+    return [
+        made_up(preset=name, n_train=n, peak_rss=(n if name == "patchcore" else 450) * 1_000_000)
+        for n in (300, 500, 750)
+        for name in LADDER
+    ]
+
+
+@pytest.mark.parametrize(("stream", "expected"), [(299, 300), (430, 500), (390, 300), (9000, 750)])
+def test_n_star_is_the_size_closest_in_memory(stream: int, expected: int) -> None:
+    offline = [made_up(preset="patchcore", n_train=n, peak_rss=n) for n in (500, 300, 750)]
+    small = made_up(preset="mh", n_train=300, peak_rss=750)  # the stream with most images sets the budget
+    assert closest_in_ram([small, *offline, made_up(preset="mh", n_train=750, peak_rss=stream)]) == expected
+
+
+def test_without_both_sides_there_is_no_n_star() -> None:
+    assert closest_in_ram([]) is None
+    assert closest_in_ram([made_up(preset="patchcore")]) is None
+    assert ladder_table([made_up(preset="patchcore")]).note == ""
+
+
+def test_the_ladder_has_a_block_for_every_size() -> None:
+    table = ladder_table(ladder_rows())
+    assert len(table.rows) == 3 * len(LADDER) and len(table.columns) == 4
+    assert table.rows[0][0] == "300 · Original PatchCore"
+    assert cells(table, "300 · Original PatchCore")[1] == "*0.30*"
+    assert cells(table, "500 · Original PatchCore")[1] == "0.50"
+    assert cells(table, "500 · Streaming Mahalanobis PatchCore")[1] == "*0.45*"
+    assert table.note.startswith("n* = 500")
+
+
+def test_the_ladder_is_written_with_its_plot(tmp_path: Path) -> None:
+    files = write_ladder(ladder_rows(), tmp_path)
+    names = ["ladder.md", "ladder.tex", "ladder.html", "figures/ram-growth.png", "figures/ram-growth.svg"]
+    assert [path.relative_to(tmp_path).as_posix() for path in files] == names
+    assert len(write_ladder([], tmp_path)) == 3
