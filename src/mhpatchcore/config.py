@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
+from math import isfinite
 from typing import Any
 
 from mhpatchcore.errors import UserError
@@ -36,6 +37,7 @@ AT_LEAST = {
     "sigma": 0,
     "calibration_images": 1,
     "chunk_images": 1,
+    "seed": 0,
 }
 
 
@@ -49,7 +51,7 @@ class Config:
 
     # what comes in
     backbone: str = "efficientnet_lite0"
-    weights: str = "tv_in1k"
+    tag: str = "tv_in1k"
     layers: tuple[str, ...] = ()
     descriptor: str = ""
     size: int = 224
@@ -95,10 +97,14 @@ class Config:
                 raise UserError(f"unknown {name} '{value}'; choose one of: {', '.join(choices)}")
         for name, least in AT_LEAST.items():
             value = getattr(self, name)
-            if value is not None and value < least:
+            if value is not None and not (value >= least and isfinite(value)):
                 raise UserError(f"{name} must be at least {least}, not {value}")
+        if self.dense >= 1:
+            raise UserError(f"dense is the share of the bank drawn at random, below 1, not {self.dense}")
         if self.size > LARGEST_SIZE:
-            raise UserError(f"size must be at most {LARGEST_SIZE}, not {self.size}: patches grow with its square")
+            raise UserError(
+                f"size must be at most {LARGEST_SIZE}, not {self.size}: patches grow with its square"
+            )
         for name in ("variance", "fraction", "alpha", "false_alarm"):
             value = getattr(self, name)
             if value is not None and not (0 < value < 1 or (value == 1 and name in ("variance", "fraction"))):

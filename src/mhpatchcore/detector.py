@@ -125,7 +125,7 @@ class Detector:
         network = backbones.load(
             config.backbone,
             weights=weights,
-            tag=config.weights,
+            tag=config.tag,
             height=config.size,
             width=config.size,
             layers=config.layers,

@@ -73,6 +73,8 @@ def evaluate(
     judged, problems = [], list(dataset.problems)
     pixels = PixelMetrics()
     total = len(dataset.test)
+    if progress is not None:
+        progress("score", 0, total)
     for done, (sample, result) in enumerate(_scored(detector, dataset, workers), start=1):
         judged.append(
             Judged(

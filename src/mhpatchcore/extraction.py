@@ -87,26 +87,28 @@ class Extraction:
             chunk = self._extract(members, self.execution.warn)
             return chunk, function(chunk)
 
-        total = len(self._plan)
-        self.execution.progress("extract", 0, total)
-        for done, (chunk, result) in enumerate(
-            ordered_map(work, self._plan, self.execution.workers), start=1
+        done = 0
+        self.execution.progress("extract", done, len(self.taken))
+        for members, (chunk, result) in zip(
+            self._plan, ordered_map(work, self._plan, self.execution.workers), strict=True
         ):
             if chunk.images:  # all of them may have been left out
                 self.members.append(chunk.images)
                 if self.spool is not None:
                     self.spool.append(chunk.rows)
                 yield chunk, result
-            self.execution.progress("extract", done, total)
+            done += len(members)
+            self.execution.progress("extract", done, len(self.taken))
 
     def again(self, phase: str, function: Callable[[Chunk], Out]) -> Iterator[Out]:
         """`function` of every chunk in order, computed in parallel, from the spool or the backbone."""
-        chunks = range(len(self.members))
-        self.execution.progress(phase, 0, len(chunks))
-        work = ordered_map(lambda i: function(self.read(i)), chunks, self.execution.workers)
-        for done, result in enumerate(work, start=1):
+        done, total = 0, sum(map(len, self.members))
+        self.execution.progress(phase, done, total)
+        work = ordered_map(lambda i: function(self.read(i)), range(len(self.members)), self.execution.workers)
+        for members, result in zip(self.members, work, strict=True):
             yield result
-            self.execution.progress(phase, done, len(chunks))
+            done += len(members)
+            self.execution.progress(phase, done, total)
 
     def read(self, index: int) -> Chunk:
         """One chunk of those that `first` has been through."""

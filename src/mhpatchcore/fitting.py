@@ -161,7 +161,14 @@ def _whitened(extraction: Extraction, whitening: Whitening) -> Stream:
         return Patches(whitening(chunk.rows), chunk.rows, grid_origin(chunk.images, grid))
 
     execution = extraction.execution
-    return Stream(read, len(extraction.members), execution.workers, execution.progress)
+    images = sum(map(len, extraction.members))
+
+    def progress(phase: str, done: int, total: int) -> None:
+        """Chunks are told as images; picks of a long selection stay what they are."""
+        in_images = (done * images // total, images) if phase == "bank" else (done, total)
+        execution.progress(phase, *in_images)
+
+    return Stream(read, len(extraction.members), execution.workers, progress)
 
 
 def _cross_image_scores(

@@ -32,6 +32,7 @@ def fit(
         help="efficientnet_lite0 (installed with it, default), resnet18, resnet50, wide_resnet50_2, or an .onnx file.",
     ),
     weights: Path = typer.Option(None, help="A local weights file for the backbone (.safetensors, .pth)."),
+    tag: str = typer.Option(None, help="Training recipe of weights from the hub (default: tv_in1k)."),
     size: int = typer.Option(None, help="Side of the square the network sees, in pixels (default: 224)."),
     resize: int = typer.Option(
         None,

@@ -16,7 +16,7 @@ KINDS = {int: "a whole number", float: "a number", str: "a text in quotes"}
 
 def settings_from(file: Path | None, flags: Mapping[str, Any], base: Config) -> Config:
     """`base`, changed by the file, changed by those flags that were given and are settings."""
-    names = {field.name for field in fields(Config)} - {"weights"}  # the flag of that name is a file
+    names = {field.name for field in fields(Config)}
     given = {name: value for name, value in flags.items() if name in names and value is not None}
     if isinstance(given.get("layers"), str):
         given["layers"] = listed(given["layers"])
