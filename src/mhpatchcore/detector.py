@@ -189,9 +189,10 @@ class Detector:
     def _score_one(self, image: ImageLike, session: Any) -> Result:
         view, geometry = load_view(image, self.config.preprocessing)
         feed = {"image": np.ascontiguousarray(view[None], np.float32)}
-        names = ["output", "weighted", "z"] if self.config.score == "reweighted" else ["output", "weighted"]
-        plain, weighted, *z = session.run(names, feed)
-        patches = self.scorer.summarise(plain, weighted, z[0].T if z else None)
+        names = ["output", "weighted", "peaks", *(["z"] if self.config.score == "reweighted" else [])]
+        plain, weighted, peaks, *z = session.run(names, feed)
+        pair = float(peaks[0]), float(peaks[1])
+        patches = self.scorer.summarise(plain, weighted, pair, z[0].T if z else None)
         return Result(
             path=str(image) if isinstance(image, str | Path) else None,
             score=patches.score,
@@ -208,7 +209,7 @@ class Detector:
         """From the view to patch scores, as an ONNX graph."""
         from mhpatchcore.inference import scoring_graph
 
-        return scoring_graph(self.backbone, self.whitening, self.scorer.parts)
+        return scoring_graph(self.backbone, self.whitening, self.scorer.parts, self.config.sigma)
 
     @cached_property
     def session(self) -> Any:

@@ -1,6 +1,7 @@
 """The way from a view to patch scores as one ONNX graph, so that nothing but the scores leaves ONNX Runtime.
 
-    local maps of each layer → z (1×1 convolutions) → aligned and added → [z, ‖z‖², 1] · targets → minima over rows
+local maps of each layer → z (1×1 convolutions) → aligned and added → [z, ‖z‖², 1] · targets → minima over rows
+→ smoothed maps
 
 Whitening is affine and alignment is linear, so each layer is whitened on its own grid, where there are fewer positions
 and fewer channels to interpolate. `Scorer` is the plain twin of this graph.
@@ -14,15 +15,17 @@ import numpy as np
 
 from mhpatchcore.backbone.descriptors import LOCAL
 from mhpatchcore.backbone.graph import Graph
-from mhpatchcore.backbone.session import Backbone
+from mhpatchcore.backbone.session import Backbone, BackboneInfo
 from mhpatchcore.bank.search import BankPart
+from mhpatchcore.maps import smooth_upsampling
 from mhpatchcore.whitening import Whitening
 
 
-def scoring_graph(backbone: Backbone, whitening: Whitening, parts: Sequence[BankPart]) -> bytes:
+def scoring_graph(backbone: Backbone, whitening: Whitening, parts: Sequence[BankPart], sigma: float) -> bytes:
     """The backbone continued to patch scores, for one image.
 
-    Outputs: "output" (h·w,) plain distances, "weighted" (h·w,), and the whitened patches "z" (k, h·w).
+    Outputs: "output" (h·w,) plain distances, "weighted" (h·w,), the "peaks" (2,) of their smoothed maps, and the
+    whitened patches "z" (k, h·w).
     """
     height, width = backbone.info.grid
     patches = height * width
@@ -41,11 +44,24 @@ def scoring_graph(backbone: Backbone, whitening: Whitening, parts: Sequence[Bank
         else:
             products = graph.node("Mul", [products, graph.constant(part.weights[:, None])])
             weighted.append(_least(graph, products, first))
+    distances = [graph.node("Mean", plain), graph.node("Mean", weighted)]
+    peaks = [_map_peak(graph, a, backbone.info, sigma) for a in distances]
     outputs = {
-        "weighted": (graph.node("Mean", weighted), [patches]),
+        "weighted": (distances[1], [patches]),
+        "peaks": (graph.node("Concat", peaks, axis=0), [2]),
         "z": (z, [whitening.k, patches]),
     }
-    return bytes(graph.model(graph.node("Mean", plain), [patches], **outputs).SerializeToString())
+    return bytes(graph.model(distances[0], [patches], **outputs).SerializeToString())
+
+
+def _map_peak(graph: Graph, distances: str, info: BackboneInfo, sigma: float) -> str:
+    """The maximum (1,) of the smoothed map, which is rows · a · columnsᵀ."""
+    rows = smooth_upsampling(info.height, info.grid[0], sigma)
+    columns = smooth_upsampling(info.width, info.grid[1], sigma)
+    a = graph.node("Reshape", [distances, graph.constant(np.array(info.grid, np.int64))])
+    heat = graph.node("MatMul", [graph.node("MatMul", [graph.constant(rows), a]), graph.constant(columns.T)])
+    flat = graph.node("Reshape", [heat, graph.constant(np.array([-1], np.int64))])
+    return graph.node("ReduceMax", [flat, graph.constant(np.array([0], np.int64))], keepdims=1)
 
 
 def _least(graph: Graph, products: str, axis: str) -> str:

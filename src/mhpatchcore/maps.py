@@ -28,8 +28,8 @@ class Region:
 
 def view_map(scores: Floats, height: int, width: int, sigma: float) -> Floats:
     """Patch scores (h, w) → smoothed map (height, width) of the view."""
-    rows = _smooth_upsampling(height, scores.shape[0], sigma)
-    columns = _smooth_upsampling(width, scores.shape[1], sigma)
+    rows = smooth_upsampling(height, scores.shape[0], sigma)
+    columns = smooth_upsampling(width, scores.shape[1], sigma)
     result: Floats = rows @ scores @ columns.T
     return result
 
@@ -87,7 +87,8 @@ def upsampling(n_out: int, n_in: int) -> Doubles:
 
 
 @lru_cache(maxsize=64)
-def _smooth_upsampling(n_view: int, n_grid: int, sigma: float) -> Floats:
+def smooth_upsampling(n_view: int, n_grid: int, sigma: float) -> Floats:
+    """From the grid to the view, smoothed: the matrix (n_view, n_grid)."""
     matrix = upsampling(n_view, n_grid)
     if sigma > 0:
         from scipy.ndimage import gaussian_filter1d
@@ -102,4 +103,4 @@ def _way_back(n: int, start: float, stop: float, n_view: int, n_grid: int, sigma
     centres = np.arange(n) + 0.5
     to_view = interpolation((centres - start) * n_view / (stop - start) - 0.5, n_view)
     to_view[(centres < start) | (centres > stop)] = 0
-    return (to_view @ _smooth_upsampling(n_view, n_grid, sigma)).astype(np.float32)
+    return (to_view @ smooth_upsampling(n_view, n_grid, sigma)).astype(np.float32)

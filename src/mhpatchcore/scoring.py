@@ -43,14 +43,16 @@ class Scorer:
 
     def __call__(self, z: Floats, among: Mask | None = None) -> PatchScores:
         """Score whitened patches z (h·w, k), against all bank rows or those marked in `among` (K,)."""
-        return self.summarise(*mean_of_parts(z, self.parts, among), z)
+        plain, weighted = mean_of_parts(z, self.parts, among)
+        peaks = self._map_peak(plain), self._map_peak(weighted)
+        return self.summarise(plain, weighted, peaks, z)
 
-    def summarise(self, plain: Floats, weighted: Floats, z: Floats | None = None) -> PatchScores:
-        """From distances (h·w,) to scores; only the reweighted rule asks for the patches z (h·w, k)."""
-        a = plain.reshape(self.grid)
-        peak = self._map_peak(a)
+    def summarise(
+        self, plain: Floats, weighted: Floats, peaks: tuple[float, float], z: Floats | None = None
+    ) -> PatchScores:
+        """From distances (h·w,) and the peaks of their maps to scores; only the reweighted rule asks for z (h·w, k)."""
         if self.config.score == "map-max":
-            score = peak if self.config.reach == 0 else self._map_peak(weighted.reshape(self.grid))
+            score = peaks[1]
         elif self.config.score == "max":
             score = float(weighted.max())
         else:
@@ -58,11 +60,11 @@ class Scorer:
             u = int(weighted.argmax())
             row = nearest_rows(z[u : u + 1], self.bank)[0][0]
             score = reweighted(z[u], float(weighted[u]), self.bank[self.neighbours[row]])
-        return PatchScores(a, score, peak)
+        return PatchScores(plain.reshape(self.grid), score, peaks[0])
 
-    def _map_peak(self, a: Floats) -> float:
+    def _map_peak(self, distances: Floats) -> float:
         size = self.config.size
-        return float(view_map(a, size, size, self.config.sigma).max())
+        return float(view_map(distances.reshape(self.grid), size, size, self.config.sigma).max())
 
     @cached_property
     def weights(self) -> Floats:

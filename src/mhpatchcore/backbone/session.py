@@ -74,4 +74,6 @@ def make_session(graph: bytes, threads: int = 0) -> Any:
     options.intra_op_num_threads = threads or available_cores()
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
+    # idle threads that spin take the core from decoding, BLAS and other sessions (and gained nothing when measured)
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     return ort.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
