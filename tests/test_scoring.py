@@ -7,7 +7,7 @@ import pytest
 from scipy.special import softmax
 
 from mhpatchcore.bank.reach import reach_weights
-from mhpatchcore.bank.search import bank_parts, mean_of_parts, nearest_rows, neighbour_table
+from mhpatchcore.bank.search import bank_parts, nearest_rows, neighbour_table, part_distances
 from mhpatchcore.config import Config
 from mhpatchcore.maps import view_map
 from mhpatchcore.scoring import Scorer, reweighted
@@ -46,9 +46,9 @@ def test_rounding_makes_no_distance_negative() -> None:
 def test_only_marked_rows_count() -> None:
     z, bank = gaussian(200, 4), gaussian(50, 4, seed=1)
     among = np.random.default_rng(2).random(50) < 0.4
-    plain, _ = mean_of_parts(z, bank_parts(bank, np.ones(50, np.float32)), among)
+    [nearest] = part_distances(z, bank_parts(bank, np.ones(50, np.float32)), among)
     exact = np.where(among, squared_distances(z, bank), np.inf)
-    assert np.allclose(plain, exact.min(axis=1), rtol=1e-4, atol=1e-5)
+    assert np.allclose(nearest, exact.min(axis=1), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("K", [30, 2300])
@@ -136,10 +136,8 @@ def test_scoring_among_some_rows_ignores_the_others() -> None:
 def test_weights_multiply_squared_distances() -> None:
     z, bank = gaussian(50, 4), gaussian(30, 4, seed=1)
     weights = np.random.default_rng(2).uniform(0.2, 1, 30).astype(np.float32)
-    plain, weighted = mean_of_parts(z, bank_parts(bank, weights))
-    exact = squared_distances(z, bank)
-    assert np.allclose(plain, exact.min(axis=1), rtol=1e-4)
-    assert np.allclose(weighted, (exact * weights).min(axis=1), rtol=1e-4)
+    [nearest] = part_distances(z, bank_parts(bank, weights))
+    assert np.allclose(nearest, (squared_distances(z, bank) * weights).min(axis=1), rtol=1e-4)
 
 
 def test_rows_that_stand_alone_reach_farther() -> None:
@@ -151,14 +149,20 @@ def test_rows_that_stand_alone_reach_farther() -> None:
     assert np.allclose(reach_weights(5 * bank, 1.0), weights, rtol=1e-4)
 
 
-def test_parts_of_the_bank_are_averaged() -> None:
-    z, bank = gaussian(30, 3), gaussian(20, 3, seed=1)
+def test_the_map_is_the_mean_over_parts_and_the_image_score_that_of_the_nearest_rows() -> None:
+    z, bank = gaussian(20, 3), gaussian(25, 3, seed=1)
     exact = squared_distances(z, bank)
+    scored = Scorer(bank, (4, 5), Config(score="max", size=32, sigma=2.0, reach=0.0, parts=3))(z)
     wanted = np.mean([exact[:, part::3].min(axis=1) for part in range(3)], axis=0)
-    parts = bank_parts(bank, np.ones(20, np.float32), 3)
-    assert np.allclose(mean_of_parts(z, parts), wanted, rtol=1e-4, atol=1e-5)
-    among = np.arange(20) % 3 == 1  # two parts have no rows left
-    assert np.allclose(mean_of_parts(z, parts, among), exact[:, among].min(axis=1), rtol=1e-4, atol=1e-5)
+    assert np.allclose(scored.a.ravel(), wanted, rtol=1e-4, atol=1e-5)
+    assert scored.score == pytest.approx(exact.min(axis=1).max(), rel=1e-4)
+
+
+def test_a_part_without_rows_that_count_is_left_out() -> None:
+    z, bank = gaussian(30, 3), gaussian(20, 3, seed=1)
+    among = np.arange(20) % 3 == 1
+    [nearest] = part_distances(z, bank_parts(bank, np.ones(20, np.float32), 3), among)
+    assert np.allclose(nearest, squared_distances(z, bank)[:, among].min(axis=1), rtol=1e-4, atol=1e-5)
 
 
 def test_reach_of_tiny_and_of_constant_banks() -> None:

@@ -63,7 +63,7 @@ def judge(data: Descriptors, config: Config, order: Array | None = None) -> Qual
 
         bank = build_bank(Stream(read, len(chunks), workers), config)
         scorer = Scorer(bank.z, data.grid, config)
-        _ = scorer.weights
+        _ = scorer.parts
         scored = list(ordered_map(lambda u: scorer(whitening(u)), data.test, workers))
     labels = np.array([sample.is_anomalous for sample in data.dataset.test])
     pixel = _pixel(data, scored, config)

@@ -189,10 +189,10 @@ class Detector:
     def _score_one(self, image: ImageLike, session: Any) -> Result:
         view, geometry = load_view(image, self.config.preprocessing)
         feed = {"image": np.ascontiguousarray(view[None], np.float32)}
-        names = ["output", "weighted", "peaks", *(["z"] if self.config.score == "reweighted" else [])]
-        plain, weighted, peaks, *z = session.run(names, feed)
+        names = ["output", "typical", "peaks", *(["z"] if self.config.score == "reweighted" else [])]
+        nearest, typical, peaks, *z = session.run(names, feed)
         pair = float(peaks[0]), float(peaks[1])
-        patches = self.scorer.summarise(plain, weighted, pair, z[0].T if z else None)
+        patches = self.scorer.summarise(nearest, typical, pair, z[0].T if z else None)
         return Result(
             path=str(image) if isinstance(image, str | Path) else None,
             score=patches.score,

@@ -24,8 +24,8 @@ from mhpatchcore.whitening import Whitening
 def scoring_graph(backbone: Backbone, whitening: Whitening, parts: Sequence[BankPart], sigma: float) -> bytes:
     """The backbone continued to patch scores, for one image.
 
-    Outputs: "output" (h·w,) plain distances, "weighted" (h·w,), the "peaks" (2,) of their smoothed maps, and the
-    whitened patches "z" (k, h·w).
+    Outputs: "output" (h·w,) distances to the nearest bank row, "typical" (h·w,) their mean over the bank's parts, the
+    "peaks" (2,) of their smoothed maps, and the whitened patches "z" (k, h·w).
     """
     height, width = backbone.info.grid
     patches = height * width
@@ -35,23 +35,15 @@ def scoring_graph(backbone: Backbone, whitening: Whitening, parts: Sequence[Bank
     first = graph.constant(np.array([0], np.int64))
     squares = graph.node("ReduceSumSquare", [z, first], keepdims=1)
     queries = graph.node("Concat", [z, squares, graph.constant(np.ones((1, patches), np.float32))], axis=0)
-    plain, weighted = [], []
-    for part in parts:
-        products = graph.node("MatMul", [graph.constant(part.targets.T), queries])
-        plain.append(_least(graph, products, first))
-        if (part.weights == 1).all():
-            weighted.append(plain[-1])
-        else:
-            products = graph.node("Mul", [products, graph.constant(part.weights[:, None])])
-            weighted.append(_least(graph, products, first))
-    distances = [graph.node("Mean", plain), graph.node("Mean", weighted)]
-    peaks = [_map_peak(graph, a, backbone.info, sigma) for a in distances]
+    least = [_least(graph, part, queries, first) for part in parts]
+    nearest, typical = (graph.node(reduced, least) for reduced in ("Min", "Mean"))
+    peaks = [_map_peak(graph, a, backbone.info, sigma) for a in (nearest, typical)]
     outputs = {
-        "weighted": (distances[1], [patches]),
+        "typical": (typical, [patches]),
         "peaks": (graph.node("Concat", peaks, axis=0), [2]),
         "z": (z, [whitening.k, patches]),
     }
-    return bytes(graph.model(distances[0], [patches], **outputs).SerializeToString())
+    return bytes(graph.model(nearest, [patches], **outputs).SerializeToString())
 
 
 def _map_peak(graph: Graph, distances: str, info: BackboneInfo, sigma: float) -> str:
@@ -64,8 +56,9 @@ def _map_peak(graph: Graph, distances: str, info: BackboneInfo, sigma: float) ->
     return graph.node("ReduceMax", [flat, graph.constant(np.array([0], np.int64))], keepdims=1)
 
 
-def _least(graph: Graph, products: str, axis: str) -> str:
-    # rounding can put the distance to an equal row just below zero
+def _least(graph: Graph, part: BankPart, queries: str, axis: str) -> str:
+    """Least distances (h·w,) to the rows of a part; rounding can put the distance to an equal row just below zero."""
+    products = graph.node("MatMul", [graph.constant(part.targets.T), queries])
     return graph.relu(graph.node("ReduceMin", [products, axis], keepdims=0))
 
 

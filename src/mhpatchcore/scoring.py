@@ -5,9 +5,9 @@
     reweighted   s = w·a(u*),  w = 1 − exp(a(u*)) / Σ_{m∈N_b(m*)} exp(δ(u*, m))
     map-max      s = the maximum of the smoothed map
 
-Beyond the paper, a(u) can be the mean over parts of the bank, and the image score can weigh distances by how far the
-bank rows reach (`bank/reach.py`). The map stays unweighted: where a defect is, and whether there is one, are two
-questions, and each is answered better its own way.
+Beyond the paper, distances can be weighed by how far the bank rows reach (`bank/reach.py`), and the map can be the mean
+over several parts of the bank of the distance to the nearest row there. Where a defect is and whether there is one are
+two questions: the place is shown more steadily if no single row decides, the image is judged better by the nearest row.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 
 from mhpatchcore.arrays import Floats, Indices, Mask
 from mhpatchcore.bank.reach import reach_weights
-from mhpatchcore.bank.search import BankPart, bank_parts, mean_of_parts, nearest_rows, neighbour_table
+from mhpatchcore.bank.search import BankPart, bank_parts, nearest_rows, neighbour_table, part_distances
 from mhpatchcore.config import Config
 from mhpatchcore.maps import view_map
 
@@ -43,24 +43,27 @@ class Scorer:
 
     def __call__(self, z: Floats, among: Mask | None = None) -> PatchScores:
         """Score whitened patches z (h·w, k), against all bank rows or those marked in `among` (K,)."""
-        plain, weighted = mean_of_parts(z, self.parts, among)
-        peaks = self._map_peak(plain), self._map_peak(weighted)
-        return self.summarise(plain, weighted, peaks, z)
+        distances = part_distances(z, self.parts, among)
+        nearest, typical = distances.min(axis=0), distances.mean(axis=0)
+        return self.summarise(nearest, typical, (self._map_peak(nearest), self._map_peak(typical)), z)
 
     def summarise(
-        self, plain: Floats, weighted: Floats, peaks: tuple[float, float], z: Floats | None = None
+        self, nearest: Floats, typical: Floats, peaks: tuple[float, float], z: Floats | None = None
     ) -> PatchScores:
-        """From distances (h·w,) and the peaks of their maps to scores; only the reweighted rule asks for z (h·w, k)."""
+        """From distances (h·w,) and the peaks of their maps to scores; only the reweighted rule asks for z (h·w, k).
+
+        `nearest` are the distances to the nearest row of the bank, `typical` their mean over its parts.
+        """
         if self.config.score == "map-max":
-            score = peaks[1]
+            score = peaks[0]
         elif self.config.score == "max":
-            score = float(weighted.max())
+            score = float(nearest.max())
         else:
             assert z is not None
-            u = int(weighted.argmax())
+            u = int(nearest.argmax())
             row = nearest_rows(z[u : u + 1], self.bank)[0][0]
-            score = reweighted(z[u], float(weighted[u]), self.bank[self.neighbours[row]])
-        return PatchScores(plain.reshape(self.grid), score, peaks[0])
+            score = reweighted(z[u], float(nearest[u]), self.bank[self.neighbours[row]])
+        return PatchScores(typical.reshape(self.grid), score, peaks[1])
 
     def _map_peak(self, distances: Floats) -> float:
         size = self.config.size

@@ -34,26 +34,26 @@ def nearest_rows(z: Floats, bank: Floats) -> tuple[Indices, Floats]:
 
 @dataclass(frozen=True, eq=False)
 class BankPart:
-    """Some rows of a bank, ready to be searched: their indices, targets (k + 2, rows) and weights (rows,)."""
+    """Some rows of a bank, ready to be searched: their indices and targets (k + 2, rows)."""
 
     rows: Indices
     targets: Floats
-    weights: Floats
 
 
 def bank_parts(bank: Floats, weights: Floats, parts: int = 1) -> tuple[BankPart, ...]:
-    """The bank (K, k) cut into interleaved parts: row i belongs to part i mod `parts`."""
+    """The bank (K, k) cut into interleaved parts: row i belongs to part i mod `parts`.
+
+    `weights` (K,) multiply the squared distances to the rows; they go into the targets, so they cost nothing.
+    """
+    targets = weights[:, None] * search_targets(bank)
     cuts = [np.arange(part, len(bank), parts) for part in range(min(parts, len(bank)))]
-    return tuple(
-        BankPart(own, np.ascontiguousarray(search_targets(bank[own]).T), weights[own]) for own in cuts
-    )
+    return tuple(BankPart(own, np.ascontiguousarray(targets[own].T)) for own in cuts)
 
 
-def mean_of_parts(z: Floats, parts: Sequence[BankPart], among: Mask | None = None) -> tuple[Floats, Floats]:
-    """The least squared distance to each part of the bank, averaged over the parts: plain and weighted.
+def part_distances(z: Floats, parts: Sequence[BankPart], among: Mask | None = None) -> Floats:
+    """The least weighted squared distance of z (n, k) to the rows of each part of the bank: (parts, n).
 
-    One part gives the plain nearest distance. Several are steadier, since no single row decides, and cost nothing
-    more. `among` (K,) marks the rows that count; a part without any is left out. Two arrays (n,) for z (n, k).
+    `among` (K,) marks the rows that count; a part without any is left out.
     """
     queries = search_queries(z)
     found = []
@@ -64,12 +64,8 @@ def mean_of_parts(z: Floats, parts: Sequence[BankPart], among: Mask | None = Non
         products = queries @ part.targets
         if out is not None:
             products[:, out] = np.inf
-        plain = products.min(axis=1)
-        products *= part.weights
-        found.append((np.maximum(plain, 0), np.maximum(products.min(axis=1), 0)))
-    share = np.float32(1 / len(found))
-    plain, weighted = (sum(column) * share for column in zip(*found, strict=True))
-    return plain, weighted
+        found.append(products.min(axis=1))
+    return np.asarray(np.maximum(np.stack(found), 0))
 
 
 def search_targets(bank: Floats) -> Floats:
