@@ -66,7 +66,7 @@ class Config:
     # bank
     constructor: str = "always-full"
     K: int = 5000
-    m_c: int = 1024
+    m_c: int = 512
     dense: float = 0.1
     fraction: float | None = None
     projection: int | None = None
@@ -76,7 +76,7 @@ class Config:
     # score
     score: str = "map-max"
     reach: float = 1.0
-    parts: int = 2
+    parts: int = 3
     neighbours: int = 9
     sigma: float = 4.0
     # threshold

@@ -86,15 +86,27 @@ def upsampling(n_out: int, n_in: int) -> Doubles:
     return interpolation((np.arange(n_out) + 0.5) * n_in / n_out - 0.5, n_in)
 
 
+def smoothing(n: int, sigma: float) -> Doubles:
+    """Gaussian smoothing of n values, mirrored at the ends, as a matrix (n, n); cut off at 4 σ.
+
+    >>> smoothing(3, 0.5).round(2)
+    array([[0.89, 0.11, 0.  ],
+           [0.11, 0.79, 0.11],
+           [0.  , 0.11, 0.89]])
+    """
+    radius = int(4 * sigma + 0.5)
+    kernel = np.exp(-0.5 * (np.arange(-radius, radius + 1) / max(sigma, 1e-12)) ** 2)
+    mirrored = np.pad(np.arange(n), radius, mode="symmetric")
+    matrix = np.zeros((n, n))
+    for offset, weight in enumerate(kernel / kernel.sum()):
+        matrix[np.arange(n), mirrored[offset : offset + n]] += weight
+    return matrix
+
+
 @lru_cache(maxsize=64)
 def smooth_upsampling(n_view: int, n_grid: int, sigma: float) -> Floats:
     """From the grid to the view, smoothed: the matrix (n_view, n_grid)."""
-    matrix = upsampling(n_view, n_grid)
-    if sigma > 0:
-        from scipy.ndimage import gaussian_filter1d
-
-        matrix = gaussian_filter1d(matrix, sigma, axis=0)
-    return matrix.astype(np.float32)
+    return (smoothing(n_view, sigma) @ upsampling(n_view, n_grid)).astype(np.float32)
 
 
 @lru_cache(maxsize=64)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mhpatchcore.arrays import Array, Doubles
+from mhpatchcore.arrays import Array, Doubles, as_float32
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,17 +40,15 @@ class Moments:
 
     @staticmethod
     def of(u: Array) -> Moments:
-        """Moments of the rows of u (n, d), two passes over this batch."""
+        """Moments of the rows of u (n, d), taken around the first row so that a large offset costs no digits."""
         if len(u) == 0:
             return Moments.empty(u.shape[1])
-        u = np.asarray(u, np.float64)
-        mean = u.mean(axis=0)
-        centred = u - mean
-        # the second correction removes what rounding of the mean leaves when offsets are large
-        rest = centred.mean(axis=0)
-        centred -= rest
-        rounded = mean + rest
-        return Moments(len(u), rounded, centred.T @ centred, (mean - rounded) + rest)
+        around = np.array(u[0], np.float64)
+        v = as_float32(u).astype(np.float64) if u.dtype == np.float16 else np.array(u, np.float64)
+        v -= around
+        shift = v.mean(axis=0)
+        mean, rest = _exact_sum(around, shift)
+        return Moments(len(u), mean, v.T @ v - len(u) * np.outer(shift, shift), rest)
 
     @staticmethod
     def of_all(parts: Iterable[Moments], d: int) -> Moments:
@@ -68,14 +66,11 @@ class Moments:
             return other if self.n == 0 else self
         n = self.n + other.n
         delta = (other.mean - self.mean) + (other.rest - self.rest)
-        shift = delta * (other.n / n)
-        mean = self.mean + shift
-        # the exact error of that sum (Knuth): lost, it would cost M2 digits where offsets exceed the spread
-        moved = mean - self.mean
-        rest = self.rest + ((self.mean - (mean - moved)) + (shift - moved))
+        # what the sum loses would cost M2 digits where offsets exceed the spread
+        mean, lost = _exact_sum(self.mean, delta * (other.n / n))
         scatter = self.M2 + other.M2
         scatter += np.outer(delta * (self.n * other.n / n), delta)
-        return Moments(n, mean, scatter, rest)
+        return Moments(n, mean, scatter, self.rest + lost)
 
     @property
     def d(self) -> int:
@@ -89,3 +84,10 @@ class Moments:
 
     def __repr__(self) -> str:
         return f"Moments(n={self.n}, d={self.d})"
+
+
+def _exact_sum(a: Doubles, b: Doubles) -> tuple[Doubles, Doubles]:
+    """a + b rounded, and what rounding took from it (Knuth's two-sum)."""
+    total = a + b
+    moved = total - a
+    return total, (a - (total - moved)) + (b - moved)

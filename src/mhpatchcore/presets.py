@@ -56,7 +56,7 @@ def _geores(name: str, title: str, role: str, **changes: Any) -> Preset:
 
 _ALL = (
     Preset("default", "mhpatchcore", "what `fit` does without flags"),
-    Preset("fast", "mhpatchcore, fast", "smaller view and bank", {"size": 160, "K": 1000, "m_c": 512}),
+    Preset("fast", "mhpatchcore, fast", "smaller view and bank", {"size": 160, "K": 1000}),
     Preset("accurate", "mhpatchcore, accurate", "larger view", {"size": 320}),
     _mh(
         "patchcore",

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from mhpatchcore import shrinkage
-from mhpatchcore.arrays import Array, Doubles, Floats
+from mhpatchcore.arrays import Array, Doubles, Floats, as_float32
 from mhpatchcore.errors import UserError
 from mhpatchcore.moments import Moments
 
@@ -56,7 +56,7 @@ class Whitening:
 
     def __call__(self, u: Array) -> Floats:
         """Descriptors (n, d) → whitened rows (n, k)."""
-        z: Floats = np.asarray(u, np.float32) @ self._matrix
+        z: Floats = as_float32(u) @ self._matrix
         z -= self._offset
         return z
 

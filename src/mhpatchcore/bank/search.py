@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mhpatchcore.arrays import Floats, Indices, Mask
+from mhpatchcore.parallel import available_cores, ordered_map
 
 QUERIES_PER_BLOCK = 1024
 
@@ -83,14 +84,18 @@ def search_queries(z: Floats) -> Floats:
 def neighbour_table(bank: Floats, b: int) -> Indices:
     """For each bank row its b nearest bank rows (K, min(b, K)), itself first."""
     targets = search_targets(bank).T
-    table = np.empty((len(bank), min(b, len(bank))), np.int32)
-    for start in range(0, len(bank), QUERIES_PER_BLOCK):
-        stop = min(start + QUERIES_PER_BLOCK, len(bank))
-        distances = search_queries(bank[start:stop]) @ targets
-        own = np.arange(stop - start)
-        distances[own, np.arange(start, stop)] = -np.inf
-        for column in range(table.shape[1]):  # a few passes of argmin are faster than one partition
-            nearest = distances.argmin(axis=1)
-            table[start:stop, column] = nearest
-            distances[own, nearest] = np.inf
-    return table
+    b = min(b, len(bank))
+
+    def nearest(start: int) -> Indices:
+        own = np.arange(start, min(start + QUERIES_PER_BLOCK, len(bank)))
+        lines = own - start
+        distances = search_queries(bank[own]) @ targets
+        distances[lines, own] = -np.inf
+        table = np.empty((len(own), b), np.int32)
+        for column in range(b):  # a few passes of argmin are faster than one partition
+            table[:, column] = distances.argmin(axis=1)
+            distances[lines, table[:, column]] = np.inf
+        return table
+
+    blocks = range(0, len(bank), QUERIES_PER_BLOCK)
+    return np.concatenate(list(ordered_map(nearest, blocks, available_cores())))
