@@ -15,6 +15,8 @@ import numpy as np
 from mhpatchcore.arrays import Doubles, Floats, Mask
 from mhpatchcore.images import Geometry
 
+STRIP = 2**17  # multiplications; OpenBLAS takes further threads from twice as many on
+
 
 @dataclass(frozen=True)
 class Region:
@@ -30,16 +32,14 @@ def view_map(scores: Floats, height: int, width: int, sigma: float) -> Floats:
     """Patch scores (h, w) → smoothed map (height, width) of the view."""
     rows = smooth_upsampling(height, scores.shape[0], sigma)
     columns = smooth_upsampling(width, scores.shape[1], sigma)
-    result: Floats = rows @ scores @ columns.T
-    return result
+    return _product(_product(rows, scores), columns.T)
 
 
 def original_map(scores: Floats, height: int, width: int, sigma: float, where: Geometry) -> Floats:
     """Patch scores (h, w) → smoothed map over the original image; zero where the view does not reach."""
     rows = _way_back(where.height, where.top, where.bottom, height, scores.shape[0], sigma)
     columns = _way_back(where.width, where.left, where.right, width, scores.shape[1], sigma)
-    result: Floats = rows @ scores @ columns.T
-    return result
+    return _product(_product(rows, scores), columns.T)
 
 
 def regions_of(mask: Mask, heat: Floats) -> tuple[Region, ...]:
@@ -116,3 +116,12 @@ def _way_back(n: int, start: float, stop: float, n_view: int, n_grid: int, sigma
     to_view = interpolation((centres - start) * n_view / (stop - start) - 0.5, n_view)
     to_view[(centres < start) | (centres > stop)] = 0
     return (to_view @ smooth_upsampling(n_view, n_grid, sigma)).astype(np.float32)
+
+
+def _product(a: Floats, b: Floats) -> Floats:
+    """a @ b in strips so small that BLAS does not spread them over threads.
+
+    Its threads would go on turning for a while in the hope of more work, and take the cores from the next image.
+    """
+    rows = max(1, STRIP // (b.shape[0] * b.shape[1]))
+    return np.concatenate([a[start : start + rows] @ b for start in range(0, len(a), rows)])
