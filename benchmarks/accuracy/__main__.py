@@ -1,8 +1,11 @@
 """Compare variants over categories: `python -m benchmarks.accuracy DATA --variants FILE.toml --out FOLDER`.
 
-FILE.toml has one table per variant, with settings of `Config`; `preset = "name"` starts from a preset. Finished cells
-in FOLDER/cells.csv are kept. The last table is leave-one-category-out: for every category, the variant that the others
-would have chosen, and what it gives on the one left out.
+FILE.toml has one table per variant, with settings of `Config` (see trials.py); `--variants` defaults to the file beside
+this one. Finished cells in FOLDER/cells.csv are kept. The last table is leave-one-category-out: for every category, the
+variant that the others would have chosen, and what it gives on the one left out.
+
+`--normals 1,2,5,10` learns from so many images, `--shuffles 5` from the same images in other orders, `--halves 5` from
+random halves of them; each gives rows of its own, named variant@what.
 """
 
 from __future__ import annotations
@@ -10,16 +13,16 @@ from __future__ import annotations
 import argparse
 import csv
 import time
-import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.accuracy.descriptors import load_descriptors
+from benchmarks.accuracy.descriptors import Descriptors, Source, load_descriptors
 from benchmarks.accuracy.judging import judge
-from mhpatchcore.config import Config
+from benchmarks.accuracy.trials import read_trials
+from mhpatchcore.arrays import Array
 from mhpatchcore.datasets import find_categories
-from mhpatchcore.presets import preset
 
 VARIANTS = Path(__file__).with_name("variants.toml")
 COLUMNS = ("variant", "category", "image", "pixel", "aupro", "rows", "k", "seconds")
@@ -27,41 +30,56 @@ COLUMNS = ("variant", "category", "image", "pixel", "aupro", "rows", "k", "secon
 
 def main() -> None:
     options = _options()
-    variants = read_variants(Path(options.variants))
     out = Path(options.out)
     out.mkdir(parents=True, exist_ok=True)
     cells = _read(out / "cells.csv")
     folders = find_categories(options.data) if options.data else []
     if options.categories:
         folders = [folder for folder in folders if folder.name in options.categories.split(",")]
+    source = Source(dict(pair.split("=", 1) for pair in options.weights), Path(options.cache), options.limit)
     for folder in folders:
-        for name, config in variants.items():
-            if (name, folder.name) in cells or (options.only and name not in options.only.split(",")):
+        for name, trial in read_trials(Path(options.variants)).items():
+            if options.only and name not in options.only.split(","):
                 continue
             if options.backbone:
-                config = config.with_changes(backbone=options.backbone)
-            started = time.perf_counter()
-            data = load_descriptors(folder, config, options.weights, Path(options.cache), options.limit)
-            quality = judge(data, config)
-            seconds = time.perf_counter() - started
-            cells[name, folder.name] = [
-                name, folder.name, f"{quality.image:.4f}", f"{quality.pixel:.4f}", f"{quality.aupro:.4f}",
-                str(quality.rows), str(quality.k), f"{seconds:.0f}",
-            ]  # fmt: skip
-            print(*cells[name, folder.name], flush=True)
-            _write(out / "cells.csv", list(cells.values()))
+                trial = replace(trial, config=trial.config.with_changes(backbone=options.backbone))
+            data: Descriptors | None = None
+            for what in _whats(options):
+                row = f"{name}@{what}" if what else name
+                if (row, folder.name) in cells:
+                    continue
+                started = time.perf_counter()
+                data = data or load_descriptors(folder, trial, source)
+                quality = judge(data, trial, _order(data.n_train, what))
+                seconds = time.perf_counter() - started
+                cells[row, folder.name] = [
+                    row, folder.name, f"{quality.image:.4f}", f"{quality.pixel:.4f}", f"{quality.aupro:.4f}",
+                    str(quality.rows), str(quality.k), f"{seconds:.0f}",
+                ]  # fmt: skip
+                print(*cells[row, folder.name], flush=True)
+                _write(out / "cells.csv", list(cells.values()))
     print(summary(list(cells.values())))
 
 
-def read_variants(path: Path) -> dict[str, Config]:
-    variants = {}
-    for name, table in tomllib.loads(path.read_text()).items():
-        base = preset(table.pop("preset")).config if "preset" in table else Config()
-        # TOML has no null: 0 says that there is no crop
-        variants[name] = base.with_changes(
-            **{k: None if (k, v) == ("resize", 0) else v for k, v in table.items()}
-        )
-    return variants
+def _whats(options: argparse.Namespace) -> list[str]:
+    """What to learn from: everything, or every subset and order that was asked for."""
+    whats = [f"{n} normals" for n in options.normals.split(",") if n]
+    whats += [f"shuffle {seed}" for seed in range(1, options.shuffles + 1)]
+    whats += [f"half {seed}" for seed in range(1, options.halves + 1)]
+    return whats or [""]
+
+
+def _order(n: int, what: str) -> Array | None:
+    """The images to learn from, and their order; the first few of one fixed shuffle are nested."""
+    if not what:
+        return None
+    kind, number = (
+        (what.split()[0], int(what.split()[1])) if what[0].isalpha() else ("", int(what.split()[0]))
+    )
+    shuffled = np.random.default_rng(number if kind else 0).permutation(n)
+    if kind == "shuffle":
+        return shuffled
+    return np.sort(shuffled[: n // 2 if kind else number])
 
 
 def summary(cells: list[list[str]]) -> str:
@@ -79,6 +97,8 @@ def summary(cells: list[list[str]]) -> str:
         row = [f"{image[n, c]:.3f} / {pixel[n, c]:.3f}" for c in categories]
         means = np.mean([image[n, c] for c in categories]), np.nanmean([pixel[n, c] for c in categories])
         lines.append(f"| {n} | " + " | ".join(row) + f" | {means[0]:.4f} | {means[1]:.4f} |")
+    if len(categories) < 2:
+        return "\n".join(lines)
     lines += ["", "Leave one category out (by mean image AUROC of the others):", ""]
     for left in categories:
         others = [c for c in categories if c != left]
@@ -100,7 +120,12 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--categories", default="", help="names separated by commas")
     parser.add_argument("--only", default="", help="variants, separated by commas")
     parser.add_argument("--backbone", default="", help="backbone for all variants")
-    parser.add_argument("--weights", default=None, help="a local weights file")
+    parser.add_argument("--weights", action="append", default=[], help="backbone=FILE, a local weights file")
+    parser.add_argument(
+        "--normals", default="", help="learn from so many images: numbers separated by commas"
+    )
+    parser.add_argument("--shuffles", type=int, default=0, help="so many other orders of the images")
+    parser.add_argument("--halves", type=int, default=0, help="so many random halves of the images")
     parser.add_argument(
         "--limit", type=int, default=None, help="at most so many training images (a fixed subset)"
     )

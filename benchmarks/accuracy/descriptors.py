@@ -1,16 +1,20 @@
-"""Descriptors of a category, computed once per backbone and view and kept on disk as float16."""
+"""Descriptors of a category, computed once per backbone and view and kept on disk as they would be spooled."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
+from benchmarks.accuracy.trials import Trial
 from mhpatchcore import backbone as backbones
 from mhpatchcore.arrays import Array
+from mhpatchcore.backbone.session import Backbone
 from mhpatchcore.config import Config
 from mhpatchcore.datasets import Dataset, load_dataset
 from mhpatchcore.extraction import stored_descriptors
@@ -19,47 +23,98 @@ from mhpatchcore.parallel import available_cores, ordered_map
 
 
 @dataclass(frozen=True)
+class Source:
+    """Where descriptors come from and are kept: a weights file per backbone, a cache folder, a limit of images."""
+
+    weights: dict[str, str]
+    cache: Path
+    limit: int | None
+
+
+@dataclass(frozen=True)
 class Descriptors:
-    """Rows of the training images (n, h·w, d) and of the test images (m, h·w, d), as memory maps."""
+    """Training and test images as memory maps (n, h·w, d), one for each backbone; `mirrored` are the test images."""
 
     dataset: Dataset
-    train: Array
-    test: Array
     grid: tuple[int, int]
+    train: tuple[Array, ...]
+    test: tuple[Array, ...]
+    mirrored: tuple[Array, ...]
+    scaling: str
+
+    @property
+    def n_train(self) -> int:
+        return len(self.train[0])
+
+    def rows(self, images: tuple[Array, ...], index: int) -> Array:
+        """Descriptors (h·w, Σd) of one image: backbones side by side, scaled."""
+        parts = [maps[index] for maps in images]
+        if len(parts) > 1:
+            parts = [part / scale for part, scale in zip(parts, self._scales, strict=True)]
+        rows = np.concatenate(parts, axis=1)
+        if self.scaling == "l2":
+            rows = rows / np.maximum(np.linalg.norm(rows.astype(np.float32), axis=1, keepdims=True), 1e-6)
+        return rows
+
+    @cached_property
+    def _scales(self) -> list[np.float32]:
+        """Root mean square of each backbone's descriptors of the first image."""
+        return [np.sqrt(np.mean(np.square(maps[0], dtype=np.float32))) for maps in self.train]
 
 
-def load_descriptors(
-    folder: Path, config: Config, weights: str | None, cache: Path, limit: int | None
-) -> Descriptors:
-    """From the cache, or through the backbone; `limit` takes a fixed subset of the training images."""
+def load_descriptors(folder: Path, trial: Trial, source: Source) -> Descriptors:
+    """From the cache, or through the backbones."""
     dataset = load_dataset(folder)
-    if limit and limit < len(dataset.train):
-        dataset = dataset.subset(limit)
-    network = backbones.load(
-        config.backbone,
-        weights=weights,
+    if source.limit and source.limit < len(dataset.train):
+        dataset = dataset.subset(source.limit)
+    networks = [
+        _network(name, trial.config, source) for name in (trial.config.backbone, trial.second) if name
+    ]
+    test = [sample.path for sample in dataset.test]
+
+    def load(split: str, paths: Sequence[Path], mirror: bool = False) -> tuple[Array, ...]:
+        name = f"{dataset.name}-{split}"
+        return tuple(_stored(name, paths, net, trial.config, source.cache, mirror) for net in networks)
+
+    train = load("train", dataset.train)
+    if trial.flips == "train":
+        pairs = zip(train, load("train", dataset.train, mirror=True), strict=True)
+        train = tuple(np.concatenate(pair) for pair in pairs)
+    mirrored = load("test", test, mirror=True) if trial.flips == "test" else ()
+    return Descriptors(dataset, networks[0].info.grid, train, load("test", test), mirrored, trial.scaling)
+
+
+def _network(name: str, config: Config, source: Source) -> Backbone:
+    own = name == config.backbone
+    return backbones.load(
+        name,
+        weights=source.weights.get(name),
         height=config.size,
         width=config.size,
-        layers=config.layers,
-        descriptor=config.descriptor,
+        layers=config.layers if own else (),
+        descriptor=config.descriptor if own else "",
         threads=1,
     )
-    what = [str(folder), network.graph_sha256, config.resize, len(dataset.train)]
-    key = hashlib.sha256(json.dumps(what).encode()).hexdigest()[:16]
-    arrays = []
-    for split, paths in (("train", dataset.train), ("test", [sample.path for sample in dataset.test])):
-        path = cache / f"{dataset.name}-{split}-{key}.npy"
-        if not path.is_file():
-            cache.mkdir(parents=True, exist_ok=True)
-            shape = (len(paths), network.patches_per_image, network.info.dim)
-            out = np.lib.format.open_memmap(path.with_suffix(".part"), "w+", np.float16, shape)
 
-            def extract(image: Path) -> Array:
-                return stored_descriptors([load_view(image, config.preprocessing)[0]], network, config)
 
-            for i, rows in enumerate(ordered_map(extract, paths, available_cores())):
-                out[i] = rows
-            out.flush()
-            path.with_suffix(".part").rename(path)
-        arrays.append(np.load(path, mmap_mode="r"))
-    return Descriptors(dataset, arrays[0], arrays[1], network.info.grid)
+def _stored(
+    name: str, paths: Sequence[Path], network: Backbone, config: Config, cache: Path, mirror: bool
+) -> Array:
+    """Descriptors (n, h·w, d) of images, from the cache if they are there."""
+    what = [[str(path) for path in paths], network.graph_sha256, config.resize, config.stored_as, mirror]
+    path = cache / f"{name}-{hashlib.sha256(json.dumps(what).encode()).hexdigest()[:16]}.npy"
+    if not path.is_file():
+        cache.mkdir(parents=True, exist_ok=True)
+        shape = (len(paths), network.patches_per_image, network.info.dim)
+        out = np.lib.format.open_memmap(path.with_suffix(".part"), "w+", config.stored_as, shape)
+
+        def extract(image: Path) -> Array:
+            view = load_view(image, config.preprocessing)[0]
+            return stored_descriptors([view[:, ::-1] if mirror else view], network, config)
+
+        for i, rows in enumerate(ordered_map(extract, paths, available_cores())):
+            out[i] = rows
+        out.flush()
+        path.with_suffix(".part").rename(path)
+    stored: Array = np.load(path, mmap_mode="r")
+    return stored

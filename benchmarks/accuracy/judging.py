@@ -1,4 +1,4 @@
-"""One variant on one category: the fit's own functions over cached descriptors, then metrics."""
+"""One trial on one category: the fit's own functions over cached descriptors, then metrics."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ import numpy as np
 from PIL import Image
 
 from benchmarks.accuracy.descriptors import Descriptors
-from mhpatchcore.arrays import Array
+from benchmarks.accuracy.trials import Trial
+from mhpatchcore.arrays import Array, Floats
 from mhpatchcore.bank import build_bank
 from mhpatchcore.bank.patches import Patches, Stream, grid_origin
+from mhpatchcore.bank.search import search_queries, search_targets
 from mhpatchcore.config import Config
 from mhpatchcore.datasets import read_mask
 from mhpatchcore.errors import ImageError
@@ -24,6 +26,8 @@ from mhpatchcore.pixel_metrics import PixelMetrics
 from mhpatchcore.scoring import PatchScores, Scorer
 from mhpatchcore.whitening import Reduction, fit_whitening, reduce_by
 
+TOP_SHARE = 0.01
+
 
 @dataclass(frozen=True)
 class Quality:
@@ -36,18 +40,18 @@ class Quality:
     k: int
 
 
-def judge(data: Descriptors, config: Config, order: Array | None = None) -> Quality:
-    """Fit the variant on the training rows (in the given order of images) and score the test rows."""
-    images = np.arange(len(data.train)) if order is None else order
-    workers = available_cores()
+def judge(data: Descriptors, trial: Trial, order: Array | None = None) -> Quality:
+    """Fit the trial on the training rows (in the given order of images) and score the test rows."""
+    images = np.arange(data.n_train) if order is None else order
+    config, workers = trial.config, available_cores()
     chunks = [images[i : i + config.chunk_images] for i in range(0, len(images), config.chunk_images)]
 
     def rows(index: int) -> Array:
-        return np.concatenate([data.train[i] for i in chunks[index]])
+        return np.concatenate([data.rows(data.train, int(i)) for i in chunks[index]])
 
     with one_blas_thread():
         parts = ordered_map(lambda i: Moments.of(rows(i)), range(len(chunks)), workers)
-        moments = Moments.of_all(parts, data.train.shape[2])
+        moments = Moments.of_all(parts, rows(0).shape[1])
         if config.reduction == "none":
             reduction = Reduction(np.eye(moments.d), np.diag(moments.covariance).copy())
         else:
@@ -57,18 +61,56 @@ def judge(data: Descriptors, config: Config, order: Array | None = None) -> Qual
         )
         whitening = fit_whitening(moments, reduction, lam, config.floor, config.metric)
 
+        def place(raw: Array) -> Floats:
+            return _with_position(whitening(raw), data.grid, trial.position)
+
         def read(index: int) -> Patches:
             raw = rows(index)
-            return Patches(whitening(raw), raw, grid_origin([int(i) for i in chunks[index]], data.grid))
+            return Patches(place(raw), raw, grid_origin([int(i) for i in chunks[index]], data.grid))
 
         bank = build_bank(Stream(read, len(chunks), workers), config)
         scorer = Scorer(bank.z, data.grid, config)
         _ = scorer.parts
-        scored = list(ordered_map(lambda u: scorer(whitening(u)), data.test, workers))
+
+        def score(index: int) -> PatchScores:
+            scored = _score(place(data.rows(data.test, index)), scorer, trial)
+            if not data.mirrored:
+                return scored
+            return _average(scored, _score(place(data.rows(data.mirrored, index)), scorer, trial))
+
+        scored = list(ordered_map(score, range(len(data.dataset.test)), workers))
     labels = np.array([sample.is_anomalous for sample in data.dataset.test])
     pixel = _pixel(data, scored, config)
     image = auroc(labels, np.array([one.score for one in scored]))
     return Quality(image, pixel[0], pixel[1], len(bank), whitening.k)
+
+
+def _with_position(z: Floats, grid: tuple[int, int], weight: float) -> Floats:
+    """Whitened rows (n·h·w, k), with the place in the image appended, in units of a whitened patch's typical length."""
+    if weight == 0:
+        return z
+    height, width = grid
+    row, column = np.meshgrid(np.linspace(0, 1, height), np.linspace(0, 1, width), indexing="ij")
+    place = np.stack([row.ravel(), column.ravel()], axis=1) * weight * np.sqrt(z.shape[1])
+    return np.concatenate([z, np.tile(place, (len(z) // len(place), 1)).astype(np.float32)], axis=1)
+
+
+def _score(z: Floats, scorer: Scorer, trial: Trial) -> PatchScores:
+    scored = scorer(z)
+    if trial.rule == "knn":
+        distances = search_queries(z) @ (scorer.weights[:, None] * search_targets(scorer.bank)).T
+        nearest = np.maximum(np.partition(distances, 3, axis=1)[:, :3], 0).mean(axis=1)
+        peak = scorer.map_peak(nearest)
+        return PatchScores(nearest.reshape(scorer.grid), peak, peak)
+    if trial.rule == "top":
+        top = np.sort(scored.a, axis=None)[-max(1, round(TOP_SHARE * scored.a.size)) :]
+        return PatchScores(scored.a, float(top.mean()), scored.peak)
+    return scored
+
+
+def _average(scored: PatchScores, mirrored: PatchScores) -> PatchScores:
+    """Of an image and its mirror image."""
+    return PatchScores((scored.a + mirrored.a[:, ::-1]) / 2, (scored.score + mirrored.score) / 2, scored.peak)
 
 
 def _pixel(data: Descriptors, scored: list[PatchScores], config: Config) -> tuple[float, float]:

@@ -45,7 +45,7 @@ class Scorer:
         """Score whitened patches z (h·w, k), against all bank rows or those marked in `among` (K,)."""
         distances = part_distances(z, self.parts, among)
         nearest, typical = distances.min(axis=0), distances.mean(axis=0)
-        return self.summarise(nearest, typical, (self._map_peak(nearest), self._map_peak(typical)), z)
+        return self.summarise(nearest, typical, (self.map_peak(nearest), self.map_peak(typical)), z)
 
     def summarise(
         self, nearest: Floats, typical: Floats, peaks: tuple[float, float], z: Floats | None = None
@@ -65,7 +65,8 @@ class Scorer:
             score = reweighted(z[u], float(nearest[u]), self.bank[self.neighbours[row]])
         return PatchScores(typical.reshape(self.grid), score, peaks[1])
 
-    def _map_peak(self, distances: Floats) -> float:
+    def map_peak(self, distances: Floats) -> float:
+        """The maximum of the smoothed map of distances (h·w,)."""
         size = self.config.size
         return float(view_map(distances.reshape(self.grid), size, size, self.config.sigma).max())
 
