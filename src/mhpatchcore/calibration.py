@@ -7,13 +7,15 @@ threshold is then their largest score, and `supported_rate` says what that promi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from math import ceil
 
 import numpy as np
 
 from mhpatchcore.arrays import Floats
 from mhpatchcore.errors import UserError
+from mhpatchcore.witnesses import Statement, Witness
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,13 +23,15 @@ class Calibration:
     """Scores and map maxima of normal images that the bank did not profit from, each sorted; and the rate.
 
     `method` says how they were kept apart: "cross-image" (each image against the bank rows of the others) or
-    "held-out" (images that took no part in the fit).
+    "held-out" (images that took no part in the fit), or both. `witnesses` let the scores be taken again under another
+    bank; files of format 1 have none.
     """
 
     scores: Floats
     peaks: Floats
     false_alarm: float
     method: str
+    witnesses: tuple[Witness, ...] = ()
 
     @property
     def n(self) -> int:
@@ -55,15 +59,42 @@ class Calibration:
 
     def at_rate(self, false_alarm: float) -> Calibration:
         """The same scores at another rate: no refit needed."""
-        return calibrate(self.scores, self.peaks, false_alarm, self.method)
+        return replace(self, false_alarm=_checked(false_alarm))
+
+    def together(self, other: Calibration) -> Calibration:
+        """The scores of both, at the rate of this one."""
+        scores, peaks = (
+            (np.concatenate(pair)) for pair in ((self.scores, other.scores), (self.peaks, other.peaks))
+        )
+        method = both_methods(self.method, other.method)
+        return calibrate(scores, peaks, self.false_alarm, method, (*self.witnesses, *other.witnesses))
 
 
-def calibrate(scores: Floats, peaks: Floats, false_alarm: float, method: str) -> Calibration:
+def calibrate(
+    scores: Floats, peaks: Floats, false_alarm: float, method: str, witnesses: tuple[Witness, ...] = ()
+) -> Calibration:
+    scores, peaks = np.sort(np.asarray(scores, np.float32)), np.sort(np.asarray(peaks, np.float32))
+    return Calibration(scores, peaks, _checked(false_alarm), method, witnesses)
+
+
+def calibration_by(statements: Sequence[Statement], false_alarm: float, method: str) -> Calibration:
+    pairs = np.array([(one.score, one.peak) for one in statements], np.float32).reshape(-1, 2)
+    witnesses = tuple(one.witness for one in statements)
+    return calibrate(pairs[:, 0], pairs[:, 1], false_alarm, method, witnesses)
+
+
+def both_methods(*methods: str) -> str:
+    """
+    >>> both_methods("held-out", "cross-image", "held-out")
+    'cross-image and held-out'
+    """
+    return " and ".join(sorted({name for method in methods for name in method.split(" and ")}))
+
+
+def _checked(false_alarm: float) -> float:
     if not 0 < false_alarm < 1:
         raise UserError(f"a false-alarm rate lies between 0 and 1, not {false_alarm}; for example 0.01")
-    return Calibration(
-        np.sort(np.asarray(scores, np.float32)), np.sort(np.asarray(peaks, np.float32)), false_alarm, method
-    )
+    return false_alarm
 
 
 def conformal_quantile(sorted_scores: Floats, false_alarm: float) -> float:

@@ -17,8 +17,9 @@ from mhpatchcore.calibration import Calibration
 from mhpatchcore.config import Config
 from mhpatchcore.errors import ImageError, UserError
 from mhpatchcore.extraction import Execution
-from mhpatchcore.fitting import fit
+from mhpatchcore.fitting import Fitted, fit
 from mhpatchcore.images import Geometry, ImageLike, list_images, load_view
+from mhpatchcore.living.history import Event, event
 from mhpatchcore.maps import Region, original_map, regions_of
 from mhpatchcore.moments import Moments
 from mhpatchcore.parallel import available_cores, ordered_map
@@ -89,9 +90,11 @@ class Result:
 
 @dataclass(frozen=True, eq=False)
 class Detector:
-    """A fitted detector. Make one with `Detector.fit` or `Detector.load`.
+    """A fitted detector. Make one with `Detector.fit` or `Detector.load`; `calibrated`, `updated` and `merged` make
+    new ones of it.
 
-    `images` names the training images; a bank row's origin (image, row, column) points into it.
+    `images` names the training images; a bank row's origin (image, row, column) points into it. `history` says what
+    was done when.
     """
 
     config: Config
@@ -103,6 +106,29 @@ class Detector:
     bank_origin: Indices
     calibration: Calibration
     images: tuple[str, ...]
+    history: tuple[Event, ...] = ()
+
+    @staticmethod
+    def of(
+        config: Config,
+        backbone: Backbone,
+        fitted: Fitted,
+        images: tuple[str, ...],
+        history: tuple[Event, ...],
+    ) -> Detector:
+        """What a fit has found out, with the backbone it was found with."""
+        return Detector(
+            config=config,
+            backbone=replace(backbone, threads=0),
+            moments=fitted.moments,
+            variances=fitted.variances,
+            whitening=fitted.whitening,
+            bank_raw=fitted.bank.raw,
+            bank_origin=fitted.bank.origin,
+            calibration=fitted.calibration,
+            images=images,
+            history=history,
+        )
 
     @staticmethod
     def fit(
@@ -136,17 +162,40 @@ class Detector:
             layers=network.info.layers, descriptor=network.info.descriptor, size=network.info.height
         )
         fitted = fit(images, network, config, execution)
-        return Detector(
-            config=config,
-            backbone=replace(network, threads=0),
-            moments=fitted.moments,
-            variances=fitted.variances,
-            whitening=fitted.whitening,
-            bank_raw=fitted.bank.raw,
-            bank_origin=fitted.bank.origin,
-            calibration=fitted.calibration,
-            images=_names(images, normals),
-        )
+        learnt = len(fitted.images)
+        happened = event("fit", source_name(normals), learnt, learnt, config.false_alarm)
+        return Detector.of(config, network, fitted, image_names(images, normals), (happened,))
+
+    def calibrated(
+        self,
+        false_alarm: float | None = None,
+        images: str | Path | Sequence[ImageLike] | None = None,
+        *,
+        add: bool = False,
+        execution: Execution | None = None,
+    ) -> Detector:
+        """The same model with a threshold at another rate, or from other images; nothing is fitted.
+
+        `images` are normal images that the model has not learnt from. Their scores take the place of the stored ones,
+        or with `add` join them.
+        """
+        from mhpatchcore.living.calibrating import calibrated
+
+        return calibrated(self, false_alarm, images, add, execution)
+
+    def updated(
+        self, normals: str | Path | Sequence[ImageLike], *, execution: Execution | None = None
+    ) -> Detector:
+        """A model of the images learnt so far and these further normal ones; the old images are not needed."""
+        from mhpatchcore.living.updating import updated
+
+        return updated(self, normals, execution)
+
+    def merged(self, *others: Detector) -> Detector:
+        """One model of what this one and the others have learnt, whatever their order."""
+        from mhpatchcore.living.merging import merged
+
+        return merged([self, *others])
 
     @overload
     def score(self, images: str | Path | Array) -> Result: ...
@@ -243,7 +292,7 @@ class Detector:
         )
 
 
-def _names(images: Sequence[ImageLike], source: object) -> tuple[str, ...]:
+def image_names(images: Sequence[ImageLike], source: object) -> tuple[str, ...]:
     """Training images by name: relative to their folder, as given, or numbered."""
     folder = Path(source) if isinstance(source, str | Path) else None
     return tuple(
@@ -254,3 +303,8 @@ def _names(images: Sequence[ImageLike], source: object) -> tuple[str, ...]:
         else str(image)
         for i, image in enumerate(images)
     )
+
+
+def source_name(source: str | Path | Sequence[ImageLike]) -> str:
+    """Where images come from, for the history."""
+    return str(source) if isinstance(source, str | Path) else "given in Python"

@@ -6,6 +6,9 @@
 
 Chunks are the unit of work and of rounding: each is computed on one thread and merged in order, so the model
 does not depend on batch size, threads or whether there is a spool.
+
+A model that grows is fitted in the same way, only that it does not begin with nothing (`past.py`): moments go on from
+the old ones, old bank rows compete with the new chunks, old calibration images are scored again by their witnesses.
 """
 
 from __future__ import annotations
@@ -13,24 +16,27 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from mhpatchcore import shrinkage
-from mhpatchcore.arrays import Array, Doubles, Floats
+from mhpatchcore.arrays import Array, Doubles
 from mhpatchcore.backbone.session import Backbone
 from mhpatchcore.bank import build_bank
 from mhpatchcore.bank.patches import Patches, Stream, grid_origin
-from mhpatchcore.calibration import Calibration, calibrate
+from mhpatchcore.calibration import Calibration, both_methods, calibration_by
 from mhpatchcore.config import Config
 from mhpatchcore.errors import UserError
 from mhpatchcore.extraction import Chunk, Execution, Extraction
 from mhpatchcore.images import ImageLike
 from mhpatchcore.moments import Moments
 from mhpatchcore.parallel import one_blas_thread
+from mhpatchcore.past import Past
 from mhpatchcore.scoring import Scorer
 from mhpatchcore.whitening import Reduction, Whitening, fit_whitening, reduce_by, reduce_by_ipca
+from mhpatchcore.witnesses import NOT_LEARNT, Statement, hear, hear_again
 
 HELD_OUT_SHARE = 0.2
 
@@ -50,58 +56,108 @@ class Fitted:
     images: tuple[int, ...]
 
 
-def fit(images: Sequence[ImageLike], backbone: Backbone, config: Config, execution: Execution) -> Fitted:
-    """Learn from normal images everything that scoring needs."""
-    held_out = _held_out(len(images), config)
-    taken = sorted(set(range(len(images))) - set(held_out or ()))
-    with one_blas_thread(), closing(Extraction(images, taken, backbone, config, execution)) as extraction:
-        moments, reduction = _first_pass(extraction, backbone, config)
-        lam = choose_shrinkage(
-            config, moments, reduction, lambda: extraction.again("shrinkage", lambda chunk: chunk)
-        )
-        whitening = fit_whitening(moments, reduction, lam, config.floor, config.metric)
-        bank = build_bank(_whitened(extraction, whitening), config)
-        scorer = Scorer(bank.z, backbone.info.grid, config)
-        scores = (
-            _held_out_scores(images, held_out, whitening, scorer, backbone, config, execution)
-            if held_out is not None
-            else _cross_image_scores(extraction, whitening, bank, scorer, config)
-        )
-    method = "cross-image" if held_out is None else "held-out"
-    calibration = calibrate(scores[:, 0], scores[:, 1], config.false_alarm, method)
-    return Fitted(
-        moments,
-        reduction.variances,
-        whitening,
-        bank,
-        calibration,
-        tuple(i for images in extraction.members for i in images),
+def fit(
+    images: Sequence[ImageLike],
+    backbone: Backbone,
+    config: Config,
+    execution: Execution,
+    pasts: Sequence[Past] = (),
+) -> Fitted:
+    """Learn from normal images everything that scoring needs.
+
+    With `pasts`, the first of `images` are the names of those that are gone; they are not read.
+    """
+    new = range(sum(len(past.images) for past in pasts), len(images))
+    held_out = _held_out(
+        new, config, calibration_shares(config, pasts, len(new) * backbone.patches_per_image)[-1]
     )
+    taken = sorted(set(new) - set(held_out or ()))
+    without_spool = replace(execution, spool="none")
+    with one_blas_thread(), closing(Extraction(images, taken, backbone, config, execution)) as extraction:
+        apart = Extraction(images, held_out, backbone, config, without_spool) if held_out else None
+        return learn(extraction, apart, pasts)
 
 
-def _held_out(n: int, config: Config) -> list[int] | None:
+def learn(extraction: Extraction, apart: Extraction | None = None, pasts: Sequence[Past] = ()) -> Fitted:
+    """The model of what `extraction` reads, on top of `pasts`; `apart` are held-out images for the threshold."""
+    config, grid = extraction.config, extraction.backbone.info.grid
+    moments, reduction = _first_pass(extraction, pasts)
+    lam = choose_shrinkage(
+        config, moments, reduction, lambda: extraction.again("shrinkage", lambda chunk: chunk)
+    )
+    whitening = fit_whitening(moments, reduction, lam, config.floor, config.metric)
+    bank = build_bank(_whitened(extraction, whitening, pasts), config)
+    scorer = Scorer(bank.z, grid, config)
+    *old_shares, new_share = calibration_shares(config, pasts, len(extraction.taken) * grid[0] * grid[1])
+    statements = [
+        hear_again(past.calibration.witnesses[i], whitening, bank, scorer)
+        for past, share in zip(pasts, old_shares, strict=True)
+        for i in spread(len(past.calibration.witnesses), share)
+    ]
+    methods = [past.calibration.method for past in pasts if past.calibration.witnesses]
+    if held_out_settings(config):
+        statements += held_out_statements(apart, whitening, scorer) if apart else []
+        methods.append("held-out")
+    elif extraction.members:
+        statements += _cross_image_statements(extraction, whitening, bank, scorer, new_share)
+        methods.append("cross-image")
+    calibration = calibration_by(statements, config.false_alarm, both_methods(*methods))
+    learnt = tuple(i for images in extraction.members for i in images)
+    return Fitted(moments, reduction.variances, whitening, bank, calibration, learnt)
+
+
+def held_out_settings(config: Config) -> bool:
+    """Whether images are kept out of the bank for the threshold; centroids have no origin, so they need it."""
+    return config.calibration == "held-out" or config.constructor == "kmeans"
+
+
+def _held_out(new: Sequence[int], config: Config, most: int) -> list[int] | None:
     """Images that are not learnt from but kept for the threshold, evenly spread; None if it needs no such."""
-    if config.calibration == "cross-image" and config.constructor != "kmeans":  # centroids have no origin
+    if not held_out_settings(config):
         return None
-    return _spread(n, min(config.calibration_images, max(1, round(HELD_OUT_SHARE * n)))) if n > 1 else []
+    n = len(new)
+    return [new[i] for i in spread(n, min(most, max(1, round(HELD_OUT_SHARE * n))))] if n > 1 else []
 
 
-def _first_pass(extraction: Extraction, backbone: Backbone, config: Config) -> tuple[Moments, Reduction]:
+def calibration_shares(config: Config, pasts: Sequence[Past], new_patches: int) -> list[int]:
+    """How many calibration images each past contributes, and last the new images: in proportion to what was learnt.
+
+    So a few parts that came back from the line weigh in the threshold as they do among all images, and the number of
+    calibration images stays what it was. A past without witnesses cannot contribute.
+    """
+    room = max([config.calibration_images, *(past.calibration.n for past in pasts)])
+    patches = [past.moments.n if past.calibration.witnesses else 0 for past in pasts] + [new_patches]
+    return [round(room * n / max(sum(patches), 1)) for n in patches]
+
+
+def _first_pass(extraction: Extraction, pasts: Sequence[Past]) -> tuple[Moments, Reduction]:
     """Run the backbone over everything; moments of all patches, and the principal directions."""
-    d = backbone.info.dim
-    total = Moments.empty(d)
-    ipca = _Ipca(d) if config.reduction == "ipca" else None
-    for chunk, moments in extraction.first(lambda chunk: Moments.of(chunk.rows)):
+    config, d = extraction.config, extraction.backbone.info.dim
+    total = Moments.of_all((past.moments for past in pasts), d)
+    # the past has no IPCA to go on with, but its exact covariance gives the same directions
+    ipca = _Ipca(d) if config.reduction == "ipca" and not pasts else None
+
+    def look(chunk: Chunk) -> Moments:
+        for past in pasts:
+            check_unknown(chunk, past, extraction)
+        return Moments.of(chunk.rows)
+
+    for chunk, moments in extraction.first(look):
         total = total.merge(moments)
         if ipca is not None:
             ipca.add(chunk.rows)
-    if total.n == 0:
+    if extraction.taken and not extraction.members:
         raise UserError("none of the images could be read: check the folder")
-    if config.reduction == "none":
-        return total, Reduction(np.eye(d), np.diag(total.covariance).copy())
     if ipca is not None:
         return total, reduce_by_ipca(ipca.finished(), config.variance, config.components)
-    return total, reduce_by(total, config.variance, config.components)
+    return total, reduction_of(total, config)
+
+
+def reduction_of(moments: Moments, config: Config) -> Reduction:
+    """The configured directions, from the exact covariance."""
+    if config.reduction == "none":
+        return Reduction(np.eye(moments.d), np.diag(moments.covariance).copy())
+    return reduce_by(moments, config.variance, config.components)
 
 
 class _Ipca:
@@ -152,7 +208,7 @@ def choose_shrinkage(
     return shrinkage.ledoit_wolf(eigenvalues, moments.n, fourth / moments.n)
 
 
-def _whitened(extraction: Extraction, whitening: Whitening) -> Stream:
+def _whitened(extraction: Extraction, whitening: Whitening, pasts: Sequence[Past]) -> Stream:
     """The stream of whitened patches that constructors read."""
     grid = extraction.backbone.info.grid
 
@@ -168,54 +224,61 @@ def _whitened(extraction: Extraction, whitening: Whitening) -> Stream:
         in_images = (done * images // total, images) if phase == "bank" else (done, total)
         execution.progress(phase, *in_images)
 
-    return Stream(read, len(extraction.members), execution.workers, progress)
+    past = tuple(past.summary(whitening) for past in pasts)
+    return Stream(read, len(extraction.members), execution.workers, progress, past)
 
 
-def _cross_image_scores(
-    extraction: Extraction, whitening: Whitening, bank: Patches, scorer: Scorer, config: Config
-) -> Floats:
-    """Score and map peak (n, 2) of training images, each without the bank rows that come from itself."""
+def _cross_image_statements(
+    extraction: Extraction, whitening: Whitening, bank: Patches, scorer: Scorer, most: int
+) -> list[Statement]:
+    """Training images, each scored without the bank rows that come from itself."""
     read = [image for images in extraction.members for image in images]
-    wanted = {read[i] for i in _spread(len(read), config.calibration_images)}
-    per_image = extraction.backbone.patches_per_image
+    wanted = {read[i] for i in spread(len(read), most)}
 
-    def score(chunk: Chunk) -> list[tuple[float, float]]:
+    def score(chunk: Chunk) -> list[Statement]:
         found = []
-        for i, image in enumerate(chunk.images):
+        for image, rows in zip(chunk.images, _by_image(chunk), strict=True):
             others = bank.origin[:, 0] != image
             if image in wanted and others.any():
-                z = whitening(chunk.rows[i * per_image : (i + 1) * per_image])
-                scored = scorer(z, among=others)
-                found.append((scored.score, scored.peak))
+                found.append(hear(image, rows, whitening(rows), scorer, others))
         return found
 
-    pairs = [pair for found in extraction.again("calibrate", score) for pair in found]
-    return np.array(pairs, np.float32).reshape(-1, 2)
+    return [one for found in extraction.again("calibrate", score) for one in found]
 
 
-def _held_out_scores(
-    images: Sequence[ImageLike],
-    held_out: Sequence[int],
-    whitening: Whitening,
-    scorer: Scorer,
-    backbone: Backbone,
-    config: Config,
-    execution: Execution,
-) -> Floats:
-    """Score and map peak (n, 2) of images that took no part in the fit."""
-    pairs = []
-    apart = Extraction(images, held_out, backbone, config, replace(execution, spool="none"))
-    for chunk, _ in apart.first(lambda chunk: None):
-        for z in np.split(whitening(chunk.rows), len(chunk.images)):
-            scored = scorer(z)
-            pairs.append((scored.score, scored.peak))
-    return np.array(pairs, np.float32).reshape(-1, 2)
+def held_out_statements(
+    apart: Extraction, whitening: Whitening, scorer: Scorer, past: Past | None = None
+) -> list[Statement]:
+    """Images that take no part in the fit, nor in `past`, scored against the whole bank."""
+
+    def score(chunk: Chunk) -> list[Statement]:
+        if past is not None:
+            check_unknown(chunk, past, apart)
+        return [hear(NOT_LEARNT, rows, whitening(rows), scorer) for rows in _by_image(chunk)]
+
+    return [one for _, found in apart.first(score) for one in found]
 
 
-def _spread(n: int, size: int) -> list[int]:
+def _by_image(chunk: Chunk) -> list[Array]:
+    """The descriptors (h·w, d) of each of its images."""
+    return np.split(chunk.rows, len(chunk.images)) if chunk.images else []
+
+
+def check_unknown(chunk: Chunk, past: Past, extraction: Extraction) -> None:
+    """Refuse images that the past has learnt from: learnt twice they weigh too much, and they score too low."""
+    for image, rows in zip(chunk.images, _by_image(chunk), strict=True):
+        if past.knows(rows, extraction.backbone.info.grid):
+            name = extraction.images[image]
+            raise UserError(
+                f"the model has learnt from {name if isinstance(name, str | Path) else 'a given array'} already: "
+                "give images that are new to it"
+            )
+
+
+def spread(n: int, size: int) -> list[int]:
     """At most `size` of n indices, evenly spread.
 
-    >>> _spread(10, 3)
+    >>> spread(10, 3)
     [1, 5, 8]
     """
     size = min(size, n)

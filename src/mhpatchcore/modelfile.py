@@ -1,4 +1,7 @@
-"""One file per model: a safetensors file (no pickle) whose metadata is one JSON document."""
+"""One file per model: a safetensors file (no pickle) whose metadata is one JSON document.
+
+Format 2 added the history and the witnesses of the calibration images; files of format 1 are read without them.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +20,12 @@ from mhpatchcore.config import Config
 from mhpatchcore.detector import Detector
 from mhpatchcore.errors import ModelFileError, UserError
 from mhpatchcore.files import atomic_path
+from mhpatchcore.living.history import Event
 from mhpatchcore.moments import Moments
 from mhpatchcore.whitening import Whitening
+from mhpatchcore.witnesses import Witness, stacked, unstacked
 
-FORMAT = 1
+FORMAT = 2
 KEY = "mhpatchcore"
 
 
@@ -38,7 +43,9 @@ def save(detector: Detector, path: Path) -> None:
         "whitening": {"lam": whitening.lam, "jitter": whitening.jitter, "retained": whitening.retained},
         "calibration": {"false_alarm": calibration.false_alarm, "method": calibration.method},
         "images": list(detector.images),
+        "history": [event.to_json() for event in detector.history],
     }
+    witness_images, witness_places, witness_rows = stacked(calibration.witnesses)
     tensors = {
         "moments.mean": detector.moments.mean,
         "moments.M2": detector.moments.M2,
@@ -50,6 +57,9 @@ def save(detector: Detector, path: Path) -> None:
         "bank.origin": detector.bank_origin,
         "calibration.scores": calibration.scores,
         "calibration.peaks": calibration.peaks,
+        "witnesses.images": witness_images,
+        "witnesses.places": witness_places,
+        "witnesses.rows": witness_rows,
         "backbone.graph": np.frombuffer(detector.backbone.graph, np.uint8),
     }
     tensors = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
@@ -76,9 +86,13 @@ def load(path: Path) -> Detector:
             bank_raw=tensors["bank.raw"],
             bank_origin=tensors["bank.origin"],
             calibration=Calibration(
-                tensors["calibration.scores"], tensors["calibration.peaks"], **document["calibration"]
+                tensors["calibration.scores"],
+                tensors["calibration.peaks"],
+                **document["calibration"],
+                witnesses=() if document["format"] < 2 else _witnesses(tensors),
             ),
             images=tuple(document["images"]),
+            history=() if document["format"] < 2 else tuple(Event(**one) for one in document["history"]),
         )
     except (KeyError, TypeError, ValueError, UserError) as error:
         raise ModelFileError(f"{path} is damaged ({error}); copy it again or fit the model again") from error
@@ -110,6 +124,10 @@ def read_document(path: Path) -> dict[str, Any]:
             f"({__version__}): upgrade with pip install -U mhpatchcore"
         )
     return document
+
+
+def _witnesses(tensors: dict[str, Array]) -> tuple[Witness, ...]:
+    return unstacked(tensors["witnesses.images"], tensors["witnesses.places"], tensors["witnesses.rows"])
 
 
 def _check_graph(graph: Array, sha256: str) -> None:

@@ -8,6 +8,8 @@ pass 2   T_q = the q patches with the largest residual r_P(z) = min_{p∈P} ‖z
 
 from __future__ import annotations
 
+from itertools import chain
+
 import numpy as np
 
 from mhpatchcore.arrays import Floats
@@ -19,7 +21,7 @@ from mhpatchcore.bank.patches import Patches, Stream
 def geores(stream: Stream, K: int, m_c: int, alpha: float = 0.9, q: int | None = None) -> Patches:
     """At most K rows; `q` candidates for the tail (default: ten per tail row)."""
     K0, Kt = split_budget(K, alpha)
-    nodes = merged_levels(stream.map(lambda chunk: reduce(chunk, m_c)), m_c)
+    nodes = [*stream.past_rows, *merged_levels(stream.map(lambda chunk: reduce(chunk, m_c)), m_c)]
     provisional, main = finish(nodes, K, stream.workers), finish(nodes, K0, stream.workers)
     candidates = _largest_residuals(stream, provisional, q or 10 * Kt)
     tail = candidates.take(farthest_first(candidates.z, Kt, covered=main.z))
@@ -53,7 +55,7 @@ def _largest_residuals(stream: Stream, provisional: Patches, q: int) -> Patches:
         return residuals[rows], chunk.take(rows)
 
     residuals, top = np.empty(0, np.float32), None
-    for new_residuals, patches in stream.map(local):
+    for new_residuals, patches in chain(map(local, stream.past_rows), stream.map(local)):
         top = patches if top is None else Patches.concat([top, patches])
         residuals = np.concatenate([residuals, new_residuals])
         rows = np.sort(np.argsort(-residuals, kind="stable")[:q])

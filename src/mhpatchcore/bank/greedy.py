@@ -22,8 +22,10 @@ def offline_greedy(
     `projection` chooses in that many random directions instead of all (the original's shortcut); `start` is
     the first patch, the one nearest the mean ("centre"), or a random one.
     """
-    pool = Patches.concat(list(stream.map(lambda chunk: chunk)))
-    size = K if K is not None else max(1, int(len(pool) * (fraction or 0.1)))
+    new = list(stream.map(lambda chunk: chunk))
+    pool = Patches.concat([*stream.past_rows, *new])
+    patches = sum(past.n for past in stream.past) + sum(map(len, new))
+    size = K if K is not None else max(1, int(patches * (fraction or 0.1)))
     z = pool.z if projection is None else pool.z @ random_directions(pool.z.shape[1], projection, seed)
     rows = farthest_first(
         z, size, start=_start(z, start, seed), workers=stream.workers, progress=stream.select_progress

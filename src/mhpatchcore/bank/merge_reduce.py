@@ -18,7 +18,8 @@ from mhpatchcore.bank.sample import Lottery
 
 def tree(stream: Stream, K: int, m_c: int) -> Patches:
     """C_{ℓ+1} = Reduce(C_ℓ⁽¹⁾ ∪ C_ℓ⁽²⁾, m_c); what remains at the end is reduced to at most K rows."""
-    return finish(merged_levels(stream.map(lambda chunk: reduce(chunk, m_c)), m_c), K, stream.workers)
+    nodes = merged_levels(stream.map(lambda chunk: reduce(chunk, m_c)), m_c)
+    return finish([*stream.past_rows, *nodes], K, stream.workers)
 
 
 def always_full(stream: Stream, K: int, m_c: int, dense: float = 0.0, seed: int = 0) -> Patches:
@@ -27,13 +28,13 @@ def always_full(stream: Stream, K: int, m_c: int, dense: float = 0.0, seed: int 
     Coverage alone spends its rows on the fringe of the normal patches; a random draw stands where most of them are.
     Chunk summaries gather in one pool, which is reduced whenever it exceeds four times its share of K. A summary is
     larger than m_c where few chunks have to fill K. If the pool still ends short of K (duplicates), further passes
-    add the rows farthest from it, until none is left.
+    add the rows farthest from it, until none is left. Banks of the past are in the draw and in the pool from the start.
     """
     draw = Lottery(round(dense * K), seed)
     covering = K - draw.size
     local = max(m_c, -(-2 * covering // max(stream.n_chunks, 1)))
     limit = 4 * max(covering, m_c)
-    pool: list[Patches] = []
+    pool = [draw.add_past(past) for past in stream.past]
     for tickets, summary in stream.map(lambda chunk: (draw.tickets(chunk), reduce(chunk, local))):
         draw.add(tickets)
         pool.append(summary)

@@ -43,11 +43,20 @@ class Patches:
         )
 
 
+@dataclass(frozen=True, eq=False)
+class Summary:
+    """Rows that stand for `n` patches which cannot be read any more: the bank of a model that is to grow."""
+
+    rows: Patches
+    n: int
+
+
 @dataclass(frozen=True)
 class Stream:
     """A stream of patches that can be read again: chunk i of `n_chunks`, each a fixed number of images.
 
-    `map` applies a pure function to every chunk, on `workers` threads, and gives the results in order.
+    `map` applies a pure function to every chunk, on `workers` threads, and gives the results in order. `past` are
+    summaries of what came before and is gone.
     `progress(phase, done, total)` hears of every chunk and of long selections.
     """
 
@@ -55,6 +64,7 @@ class Stream:
     n_chunks: int
     workers: int = 1
     progress: Callable[[str, int, int], None] = lambda phase, done, total: None
+    past: tuple[Summary, ...] = ()
 
     def map(self, function: Callable[[Patches], Out]) -> Iterator[Out]:
         work = ordered_map(lambda chunk: function(self.read(chunk)), range(self.n_chunks), self.workers)
@@ -65,10 +75,14 @@ class Stream:
     def select_progress(self, done: int, total: int) -> None:
         self.progress("select", done, total)
 
+    @property
+    def past_rows(self) -> list[Patches]:
+        return [summary.rows for summary in self.past]
+
     @staticmethod
-    def of(chunks: Sequence[Patches], workers: int = 1) -> Stream:
+    def of(chunks: Sequence[Patches], workers: int = 1, past: tuple[Summary, ...] = ()) -> Stream:
         """A stream over chunks held in memory."""
-        return Stream(chunks.__getitem__, len(chunks), workers)
+        return Stream(chunks.__getitem__, len(chunks), workers, past=past)
 
 
 def grid_origin(images: Sequence[int], grid: tuple[int, int]) -> Indices:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mhpatchcore.arrays import Doubles
-from mhpatchcore.bank.patches import Patches, Stream
+from mhpatchcore.bank.patches import Patches, Stream, Summary
 
 Tickets = tuple[Doubles, Patches]
 
@@ -31,6 +31,16 @@ class Lottery:
             tickets = self._smallest(draws, Patches.concat([self._kept[1], tickets[1]]))
         self._kept = tickets
 
+    def add_past(self, past: Summary) -> Patches:
+        """The winners of an earlier draw, which are the first rows of its bank, take part again; the others come back.
+
+        The smallest m of n random numbers lie evenly below m/n: so the earlier winners stand for all n patches.
+        """
+        winners, others = np.split(np.arange(len(past.rows)), [self.size])
+        draws = np.random.default_rng([self.seed, past.n, 1]).random(len(winners))
+        self.add((draws * min(1.0, len(winners) / past.n), past.rows.take(winners)))
+        return past.rows.take(others)
+
     def winners(self) -> Patches:
         assert self._kept is not None
         return self._kept[1]
@@ -43,6 +53,8 @@ class Lottery:
 def random_sample(stream: Stream, K: int, seed: int = 0) -> Patches:
     """K patches at random."""
     lottery = Lottery(K, seed)
+    for past in stream.past:
+        lottery.add_past(past)
     for tickets in stream.map(lottery.tickets):
         lottery.add(tickets)
     return lottery.winners()

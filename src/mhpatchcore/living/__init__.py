@@ -1,0 +1,1 @@
+"""A model after its fit: new thresholds, new images, other models, and a record of all that."""

@@ -1,0 +1,55 @@
+"""What was done to a model, when, and with which images; the fit is the first entry.
+
+Times belong to the record, not to the model: the same images and settings give the same model at any time. Where the
+files too must be equal, byte for byte, SOURCE_DATE_EPOCH gives the time, as it does in other reproducible builds.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from mhpatchcore import __version__
+from mhpatchcore.errors import UserError
+
+
+@dataclass(frozen=True)
+class Event:
+    """One step of a model's life.
+
+    `what` is fit, update, merge or calibrate; `images` how many were new to it (those learnt from, or those of the
+    threshold), `total` how many the model has learnt from since; `source` is where they came from, as it was given.
+    """
+
+    what: str
+    source: str
+    images: int
+    total: int
+    false_alarm: float
+    when: str
+    version: str
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def event(what: str, source: str, images: int, total: int, false_alarm: float) -> Event:
+    """Something that happens now, by this version."""
+    return Event(what, source, images, total, false_alarm, _now(), __version__)
+
+
+def in_order(histories: Sequence[Sequence[Event]]) -> tuple[Event, ...]:
+    """Several histories as one, by time."""
+    return tuple(sorted((one for history in histories for one in history), key=lambda one: one.when))
+
+
+def _now() -> str:
+    given = os.environ.get("SOURCE_DATE_EPOCH", "").strip()
+    try:
+        seconds = int(given) if given else int(time.time())
+        return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
+    except (ValueError, OverflowError, OSError) as error:
+        raise UserError(f"SOURCE_DATE_EPOCH is a number of seconds, not '{given}'") from error

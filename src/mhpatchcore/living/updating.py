@@ -1,0 +1,49 @@
+"""More normal images for a fitted model, without the old ones.
+
+Moments and whitening become exactly those of a fit on all images. The bank is chosen anew from its old rows and the new
+patches. Memory and time depend on the new images and K, not on how much the model has learnt before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from mhpatchcore.detector import Detector, image_names, source_name
+from mhpatchcore.errors import UserError
+from mhpatchcore.extraction import Execution
+from mhpatchcore.fitting import fit
+from mhpatchcore.images import ImageLike, list_images
+from mhpatchcore.living.history import event
+from mhpatchcore.past import Past, check_can_grow
+
+
+def updated(
+    detector: Detector, normals: str | Path | Sequence[ImageLike], execution: Execution | None = None
+) -> Detector:
+    """The model of the old images and the new; see `Detector.updated`."""
+    check_can_grow(detector.config)
+    images = list_images(normals)
+    if not images:
+        raise UserError("there are no images to learn from")
+    backbone = replace(detector.backbone, threads=1)
+    fitted = fit(
+        [*detector.images, *images], backbone, detector.config, execution or Execution(), [Past.of(detector)]
+    )
+    total = fitted.moments.n // backbone.patches_per_image
+    happened = event("update", source_name(normals), len(fitted.images), total, detector.config.false_alarm)
+    names = told_apart(image_names(images, normals), detector.images, Path(source_name(normals)).name)
+    return Detector.of(
+        detector.config, detector.backbone, fitted, (*detector.images, *names), (*detector.history, happened)
+    )
+
+
+def told_apart(names: Sequence[str], known: Sequence[str], label: str) -> tuple[str, ...]:
+    """Names that are taken already get the label of where they come from.
+
+    >>> told_apart(["1.png", "2.png"], ["1.png"], "returned")
+    ('returned/1.png', '2.png')
+    """
+    taken = set(known)
+    return tuple(f"{label}/{name}" if name in taken else name for name in names)
