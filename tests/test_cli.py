@@ -27,7 +27,10 @@ from mhpatchcore.presets import PRESETS
 
 __all__ = ["graphs", "run"]  # fixtures
 
-COMMANDS = ("fit", "score", "evaluate", "info", "demo", "benchmark", "ladder", "presets")
+COMMANDS = (
+    *("fit", "score", "evaluate", "info", "calibrate", "update", "merge", "demo"),
+    *("benchmark", "ladder", "presets"),
+)
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from mhpatchcore.bank.patches import Patches
 from mhpatchcore.scoring import PatchScores, Scorer
 from mhpatchcore.whitening import Whitening
 
-SHARE = 1 / 12
+PATCHES = 64  # a peak of the smoothed map hangs on some 5 × 5 cells
 NOT_LEARNT = -1
 
 
@@ -50,24 +50,18 @@ def hear_again(witness: Witness, whitening: Whitening, bank: Patches, scorer: Sc
     """The same image under another whitening and bank, without the bank rows that come from itself."""
     others = bank.origin[:, 0] != witness.image
     patches = scorer.grid[0] * scorer.grid[1]
-    raw = np.repeat(bank.raw[others][:1], patches, axis=0)
+    raw = np.repeat(bank.raw[[others.argmax()]], patches, axis=0)
     raw[witness.places] = witness.rows
     scored = scorer(whitening(raw), others)
     return Statement(scored.score, scored.peak, witness)
 
 
 def deciding_places(scored: PatchScores) -> Indices:
-    """The grid cells (t,) around the peaks of both maps, that of the pixels and that of the image score."""
+    """The grid cells (t,) in and around the peaks of the map."""
     from scipy.ndimage import uniform_filter
 
-    size = max(1, round(SHARE * scored.a.size / 2))
-    tops = [
-        np.argsort(-uniform_filter(a, 3, mode="constant").ravel(), kind="stable")
-        for a in (scored.a, scored.weighted)
-    ]
-    # the second map gives as many further cells, so that all images have the same number
-    further = tops[1][~np.isin(tops[1], tops[0][:size])][:size]
-    return np.sort(np.concatenate([tops[0][:size], further])).astype(np.int32)
+    around = uniform_filter(scored.a, 3, mode="nearest").ravel()
+    return np.sort(np.argsort(-around, kind="stable")[:PATCHES]).astype(np.int32)
 
 
 def stacked(witnesses: Sequence[Witness]) -> tuple[Indices, Indices, Array]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from mhpatchcore import __version__
-from mhpatchcore.cli import benchmark, demo, evaluate, fit, info, score
+from mhpatchcore.cli import benchmark, calibrate, demo, evaluate, fit, info, merge, score, update
 
 EPILOG = (
     "Exit codes: 0 done · 1 `score --fail` found an anomaly · 2 wrong usage or settings · 3 an image cannot be read · "
@@ -26,6 +26,9 @@ app.command("fit")(fit.fit)
 app.command("score")(score.score)
 app.command("evaluate")(evaluate.evaluate)
 app.command("info")(info.info)
+app.command("calibrate")(calibrate.calibrate)
+app.command("update")(update.update)
+app.command("merge")(merge.merge)
 app.command("demo")(demo.demo)
 app.command("benchmark")(benchmark.benchmark)
 app.command("ladder")(benchmark.ladder)

@@ -22,6 +22,9 @@ PHASES = {
 
 JsonFlag = typer.Option(False, "--json", help="Print the result as JSON.")
 QuietFlag = typer.Option(False, "--quiet", "-q", help="No progress.")
+SkipBrokenFlag = typer.Option(
+    False, "--skip-broken", help="Leave out images that cannot be read, and say so."
+)
 WorkersOption = typer.Option(None, min=1, metavar="N", help="Threads (default: one per core).")
 
 

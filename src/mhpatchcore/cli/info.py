@@ -8,6 +8,7 @@ import typer
 
 from mhpatchcore.cli.console import JsonFlag, counted, print_json
 from mhpatchcore.cli.fit import summary, threshold_note
+from mhpatchcore.cli.history import history_facts, told
 from mhpatchcore.detector import Detector
 from mhpatchcore.modelfile import read_document
 
@@ -24,6 +25,7 @@ def info(
         print_json(
             facts
             | {"config": document["config"], "version": document["version"], "format": document["format"]}
+            | {"history": history_facts(detector)}
         )
         return
     backbone = detector.backbone.info
@@ -42,3 +44,5 @@ def info(
     print(f"  score       {detector.config.score}")
     print(f"  threshold   {threshold_note(detector)}")
     print(f"              from {counted(facts['calibration_images'], 'image')}, {facts['calibration']}")
+    for i, event in enumerate(detector.history):
+        print(f"  {'history' if i == 0 else '':12}{told(event)}")

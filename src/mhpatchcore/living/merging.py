@@ -27,8 +27,9 @@ def merged(detectors: Sequence[Detector], labels: Sequence[str] = ()) -> Detecto
     """One model of all; `labels` name the models in messages, in the history and before image names that repeat."""
     if len(detectors) < 2:
         raise UserError("merging takes at least two models")
-    labels = labels or [f"model {i}" for i in range(1, len(detectors) + 1)]
-    ordered = sorted(zip(detectors, labels, strict=True), key=lambda pair: _rank(pair[0]))
+    order = sorted(range(len(detectors)), key=lambda i: _rank(detectors[i]))
+    labels = [labels[i] for i in order] if labels else [f"model {i + 1}" for i in range(len(order))]
+    ordered = [(detectors[i], label) for i, label in zip(order, labels, strict=True)]
     first, _ = ordered[0]
     check_can_grow(first.config)
     for i, (one, label) in enumerate(ordered):

@@ -1,0 +1,60 @@
+"""Descriptors of normal images, computed once and read by as many fits as a study needs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from mhpatchcore import backbone as backbones
+from mhpatchcore.arrays import Array
+from mhpatchcore.backbone.session import Backbone
+from mhpatchcore.config import Config
+from mhpatchcore.extraction import Chunk, Execution, Extraction, stored_descriptors
+from mhpatchcore.images import ImageLike, load_view
+from mhpatchcore.parallel import available_cores, ordered_map
+
+
+class CachedExtraction(Extraction):
+    """The images `taken` by their index into descriptors (n, h·w, d), for `fitting.learn`."""
+
+    def __init__(self, descriptors: Array, taken: Sequence[int], backbone: Backbone, config: Config) -> None:
+        super().__init__([], taken, backbone, config, Execution(spool="none"))
+        self.descriptors = descriptors
+
+    def _extract(self, members: Sequence[int], warn: object) -> Chunk:
+        return Chunk(tuple(members), np.concatenate([self.descriptors[i] for i in members]))
+
+
+def network(config: Config, weights: str | None = None) -> Backbone:
+    size = config.size
+    return backbones.load(
+        config.backbone, weights=weights, height=size, width=size, layers=config.layers, threads=1
+    )
+
+
+def cached_descriptors(
+    images: Sequence[ImageLike], name: str, backbone: Backbone, config: Config, cache: Path
+) -> Array:
+    """Descriptors (n, h·w, d) as a memory map in the folder `cache`; `name` tells sets of images apart."""
+    key = hashlib.sha256(
+        json.dumps([name, backbone.graph_sha256, config.resize, len(images)]).encode()
+    ).hexdigest()
+    path = cache / f"{Path(name).name}-{key[:16]}.npy"
+    if not path.is_file():
+        cache.mkdir(parents=True, exist_ok=True)
+        shape = (len(images), backbone.patches_per_image, backbone.info.dim)
+        out = np.lib.format.open_memmap(path.with_suffix(".part"), "w+", config.stored_as, shape)
+
+        def extract(image: ImageLike) -> Array:
+            return stored_descriptors([load_view(image, config.preprocessing)[0]], backbone, config)
+
+        for i, rows in enumerate(ordered_map(extract, images, available_cores())):
+            out[i] = rows
+        out.flush()
+        path.with_suffix(".part").rename(path)
+    result: Array = np.load(path, mmap_mode="r")
+    return result

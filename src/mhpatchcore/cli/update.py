@@ -1,0 +1,73 @@
+"""`mhpatchcore update part.mhpc parts/returned -o part.mhpc`"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import typer
+
+from mhpatchcore.cli.console import (
+    JsonFlag,
+    QuietFlag,
+    SkipBrokenFlag,
+    WorkersOption,
+    counted,
+    print_json,
+    progress_display,
+    warn,
+)
+from mhpatchcore.cli.fit import summary, threshold_note
+from mhpatchcore.cli.history import history_facts, warn_of_lost_scores
+from mhpatchcore.cli.paths import check_file
+from mhpatchcore.detector import Detector
+from mhpatchcore.extraction import Execution
+from mhpatchcore.parallel import available_cores
+
+
+def update(
+    model: Path = typer.Argument(..., help="A model file."),
+    normals: Path = typer.Argument(..., help="A folder of images of good parts that are new to the model."),
+    output: Path = typer.Option(
+        ..., "--output", "-o", help="The model file to write; it can be the same one."
+    ),
+    spool_dir: Path = typer.Option(None, help="Folder for the spool (default: the temporary folder)."),
+    skip_broken: bool = SkipBrokenFlag,
+    workers: int = WorkersOption,
+    as_json: bool = JsonFlag,
+    quiet: bool = QuietFlag,
+) -> None:
+    """Learn from further images of good parts. The images learnt from before are not needed.
+
+    Example: mhpatchcore update part.mhpc parts/returned -o part.mhpc
+    """
+    check_file(output, "part.mhpc")
+    before = Detector.load(model)
+    warn_of_lost_scores(model, before)
+    started = time.perf_counter()
+    with progress_display(quiet) as progress:
+        execution = Execution(
+            workers=workers or available_cores(),
+            spool_folder=spool_dir,
+            skip_broken=skip_broken,
+            progress=progress,
+            warn=warn,
+        )
+        detector = before.updated(normals, execution=execution)
+        detector.save(output)
+    seconds = round(time.perf_counter() - started, 2)
+    new = detector.history[-1].images
+    facts = summary(detector, output) | {
+        "new_images": new,
+        "threshold_before": before.threshold,
+        "new_rows": int((detector.bank_origin[:, 0] >= len(before.images)).sum()),
+        "history": history_facts(detector),
+        "seconds": seconds,
+    }
+    if as_json:
+        print_json(facts)
+        return
+    print(f"{output}: learnt {counted(new, 'new image')}, now {facts['images']}, in {seconds:.1f} s")
+    print(f"  bank       {facts['rows']} rows, {facts['new_rows']} of them from the new images")
+    print(f"  threshold  {threshold_note(detector)}")
+    print(f"             it was {before.threshold:.4g}")

@@ -1,0 +1,89 @@
+"""`calibrate`, `update`, `merge` and the history in `info`, as a user runs them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from cli_runs import Run, assert_one_line_error, files_below, graphs, run, write_vials
+from small_detector import small_detector
+
+from mhpatchcore import Detector
+
+__all__ = ["graphs", "run"]  # fixtures
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    small_detector().save(tmp_path / "part.mhpc")
+    return tmp_path / "part.mhpc"
+
+
+@pytest.fixture(scope="module")
+def fresh(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_vials(tmp_path_factory.mktemp("fresh") / "returned", 3, first=20)
+
+
+def test_calibrate_shows_and_writes_only_where_asked(run: Run, model: Path, tmp_path: Path) -> None:
+    before = model.read_bytes()
+    ran = run("calibrate", model, "--false-alarm", "0.3")
+    assert (ran.code, ran.err) == (0, "") and "about 30.00% of good parts" in ran.out
+    assert "not written" in ran.out and model.read_bytes() == before
+    ran = run("calibrate", model, "--false-alarm", "0.3", "-o", tmp_path / "loose.mhpc")
+    assert f"wrote {tmp_path / 'loose.mhpc'}" in ran.out and model.read_bytes() == before
+    assert Detector.load(tmp_path / "loose.mhpc").threshold < Detector.load(model).threshold
+
+
+def test_calibrate_says_what_rate_the_images_support(run: Run, model: Path, fresh: Path) -> None:
+    ran = run("calibrate", model, "--false-alarm", "0.01", "--with", fresh)
+    assert "about 25.00%" in ran.out
+    assert "3 calibration images support no smaller rate; 1.00% needs 99" in ran.out
+    facts = json.loads(run("calibrate", model, "--with", fresh, "--add", "--json").out)
+    assert (facts["calibration_images"], facts["calibration"]) == (11, "cross-image and held-out")
+    assert [row["false_alarm"] for row in facts["rates"]] == [0.1] and facts["written"] is False
+
+
+def test_update_and_its_history(run: Run, model: Path, fresh: Path, tmp_path: Path) -> None:
+    ran = run("update", model, fresh, "-o", model)
+    assert (ran.code, ran.err) == (0, "")
+    assert "learnt 3 new images, now 11" in ran.out and "of them from the new images" in ran.out
+    told = run("info", model).out
+    assert "fit: 8 images from given in Python" in told
+    assert f"update: 3 images from {fresh}, 11 in all" in told
+    history = json.loads(run("info", model, "--json").out)["history"]
+    assert [(one["what"], one["images"], one["source"]) for one in history] == [
+        ("fit", 8, "given in Python"),
+        ("update", 3, str(fresh)),
+    ]
+    again = run("update", model, fresh, "-o", tmp_path / "twice.mhpc")
+    assert_one_line_error(again, 2, "already", "new to it")
+    assert not (tmp_path / "twice.mhpc").exists()
+    assert Detector.load(model).images[-3:] == ("020.png", "021.png", "022.png")
+
+
+def test_merge(run: Run, model: Path, tmp_path: Path) -> None:
+    other, both = tmp_path / "other.mhpc", tmp_path / "both.mhpc"
+    Detector.fit(write_vials(tmp_path / "other", 4, first=30), small_detector().config).save(other)
+    ran = run("merge", model, other, "-o", both)
+    assert (ran.code, ran.err) == (0, "") and "2 models, 12 images" in ran.out
+    facts = json.loads(run("merge", other, model, "-o", both, "--json").out)
+    assert facts["images"] == 12 and [one["what"] for one in facts["history"]] == ["fit", "fit", "merge"]
+    assert f"merge of {other}, {model}" in run("info", both).out
+    assert_one_line_error(run("merge", model, model, "-o", both), 2, "same images")
+    assert_one_line_error(run("merge", model, "-o", both), 2, "at least two")
+    assert_one_line_error(run("merge", model, tmp_path / "no.mhpc", "-o", both), 4, "no.mhpc")
+
+
+def test_wrong_usage_is_one_line(run: Run, model: Path, fresh: Path, tmp_path: Path) -> None:
+    assert_one_line_error(run("calibrate", model, "--add"), 2, "--add goes with --with")
+    assert_one_line_error(run("calibrate", model, "--false-alarm", "2"), 2, "between 0 and 1")
+    assert_one_line_error(run("calibrate", model, "--with", tmp_path / "none"), 2, "none")
+    assert_one_line_error(run("update", model, fresh, "-o", tmp_path), 2, "it is a folder")
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad" / "a.png").write_bytes(b"torn")
+    before = files_below(tmp_path)
+    out = ("-o", tmp_path / "new.mhpc")
+    assert_one_line_error(run("update", model, tmp_path / "bad", *out), 3, "a.png")
+    assert_one_line_error(run("calibrate", model, "--with", tmp_path / "bad", *out), 3, "a.png")
+    assert files_below(tmp_path) == before
