@@ -26,9 +26,10 @@ from mhpatchcore.maps import view_map
 
 @dataclass(frozen=True, eq=False)
 class PatchScores:
-    """One image: patch scores a (h, w) for the map, the image score, and the peak of the smoothed map."""
+    """One image: patch scores (h, w), a for the map and `nearest` for the image; the image score; the map's peak."""
 
     a: Floats
+    nearest: Floats
     score: float
     peak: float
 
@@ -63,7 +64,7 @@ class Scorer:
             u = int(nearest.argmax())
             row = nearest_rows(z[u : u + 1], self.bank)[0][0]
             score = reweighted(z[u], float(nearest[u]), self.bank[self.neighbours[row]])
-        return PatchScores(typical.reshape(self.grid), score, peaks[1])
+        return PatchScores(typical.reshape(self.grid), nearest.reshape(self.grid), score, peaks[1])
 
     def map_peak(self, distances: Floats) -> float:
         """The maximum of the smoothed map of distances (h·w,)."""

@@ -18,7 +18,7 @@ from mhpatchcore.bank.patches import Patches
 from mhpatchcore.scoring import PatchScores, Scorer
 from mhpatchcore.whitening import Whitening
 
-PATCHES = 64  # a peak of the smoothed map hangs on some 5 × 5 cells
+PER_MAP = 32  # a smoothed map's peak hangs on some 5 × 5 cells
 NOT_LEARNT = -1
 
 
@@ -57,11 +57,18 @@ def hear_again(witness: Witness, whitening: Whitening, bank: Patches, scorer: Sc
 
 
 def deciding_places(scored: PatchScores) -> Indices:
-    """The grid cells (t,) in and around the peaks of the map."""
+    """The grid cells (t,) in and around the peaks of both maps, that of the image score and that of the pixels."""
+    first, second = _by_surroundings(scored.nearest), _by_surroundings(scored.a)
+    # the second map adds as many again, so that all images have the same number
+    further = second[~np.isin(second, first[:PER_MAP])]
+    return np.sort(np.concatenate([first[:PER_MAP], further[:PER_MAP]])).astype(np.int32)
+
+
+def _by_surroundings(a: Floats) -> Indices:
+    """All cells (h·w,) of a map (h, w), highest surroundings first."""
     from scipy.ndimage import uniform_filter
 
-    around = uniform_filter(scored.a, 3, mode="nearest").ravel()
-    return np.sort(np.argsort(-around, kind="stable")[:PATCHES]).astype(np.int32)
+    return np.argsort(-uniform_filter(a, 3, mode="nearest").ravel(), kind="stable")
 
 
 def stacked(witnesses: Sequence[Witness]) -> tuple[Indices, Indices, Array]:
