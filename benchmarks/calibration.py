@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import csv
 import json
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from math import ceil, sqrt
@@ -27,13 +28,14 @@ from mhpatchcore.arrays import Array, Floats
 from mhpatchcore.backbone.session import Backbone
 from mhpatchcore.config import Config
 from mhpatchcore.demo_data import vial_image
-from mhpatchcore.fitting import Fitted, learn, spread
+from mhpatchcore.fitting import Fitted, learn
 from mhpatchcore.images import ImageLike, images_below
 from mhpatchcore.parallel import available_cores, one_blas_thread, ordered_map
+from mhpatchcore.presets import preset
 from mhpatchcore.scoring import Scorer
+from mhpatchcore.strangers import HELD_OUT_SHARE, spread
 
 VIALS = "vials"
-HELD_OUT_SHARE = 0.2
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,9 @@ class Count:
 
 def main() -> None:
     options = _options()
-    config = Config(calibration_images=options.calibration_images)
+    config = preset(options.preset).config.with_changes(calibration_images=options.calibration_images)
+    if options.rows:
+        config = config.with_changes(K=options.rows)
     rates = [float(rate) for rate in options.rates.split(",")]
     backbone = network(config)
     counts: list[Count] = []
@@ -84,6 +88,7 @@ def study(
     name: str, descriptors: Array, backbone: Backbone, config: Config, rates: Sequence[float], options: Any
 ) -> Iterator[Count]:
     for split in range(options.splits):
+        print(f"{name}: split {split + 1} of {options.splits}", file=sys.stderr, flush=True)
         order = np.random.default_rng([options.seed, split]).permutation(len(descriptors))
         fit, test = order[: options.fit].tolist(), order[options.fit :][: options.test]
         for method, fitted in fits(descriptors, fit, backbone, config).items():
@@ -199,6 +204,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--fit", type=int, default=120, help="images per fit")
     parser.add_argument("--test", type=int, default=200, help="further images per split")
     parser.add_argument("--pool", type=int, default=600, help="at most so many images of a folder")
+    parser.add_argument("--preset", default="default")
+    parser.add_argument("--rows", type=int, default=None, help="rows of the bank, if not the preset's")
     parser.add_argument("--calibration-images", type=int, default=100)
     parser.add_argument("--cache", default=".cache/descriptors", help="folder for descriptors")
     parser.add_argument("--seed", type=int, default=0)

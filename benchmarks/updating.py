@@ -1,15 +1,16 @@
 """Is a model that grew as good as one fitted anew? `python -m benchmarks.updating CATEGORY --first 200 --add 67`
 
 Normal images arrive in a random order: `--first` for the fit, then the numbers in `--add` one update after the other.
-After each update the model is compared with a fit on all images so far: moments and whitening, AUROC on the test
-images, the threshold, and how many good test images exceed it. `--orders` repeats it for other orders of arrival, since
-a fit itself varies with the order.
+At the end the model is compared with a fit on all images: moments and whitening, AUROC on the test images, the
+threshold, and how many good test images exceed it. `--orders` repeats it for other orders of arrival, since a fit
+itself varies with the order.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -32,34 +33,34 @@ def main() -> None:
     backbone = network(config)
     data = load_descriptors(Path(options.data), config, None, Path(options.cache), options.limit)
     steps = [int(n) for n in options.add.split(",")]
+    print(HEAD)
     rows = []
     for seed in range(options.orders):
         order = np.random.default_rng(seed).permutation(len(data.train)).tolist()
-        rows += compare(data, order, options.first, steps, backbone, config)
-    last = [row for row in rows if row["images"] == options.first + sum(steps)]
+        rows.append(compare(data, order, options.first, steps, backbone, config))
+        print(_line(rows[-1]), flush=True)
     for name in ("update", "refit"):
-        values = [row[name]["image_auroc"] for row in last]
-        print(f"{name}: image AUROC {np.mean(values):.4f} ± {np.std(values):.4f} over {len(last)} orders")
+        values = [row[name]["image_auroc"] for row in rows]
+        print(
+            f"{name}: image AUROC {np.mean(values):.4f} ± {np.std(values):.4f} over {len(rows)} orders of arrival"
+        )
     if options.out:
         Path(options.out).write_text(json.dumps(rows, indent=1) + "\n")
 
 
 def compare(
     data: Descriptors, order: list[int], first: int, steps: list[int], backbone: Backbone, config: Config
-) -> list[dict[str, Any]]:
-    """One row per step; printed as they come."""
+) -> dict[str, Any]:
+    """A fit and its updates against one fit on all these images."""
     grown = _learn(data, order[:first], backbone, config)
-    rows = [_row(data, first, grown, grown, config)]
-    print(HEAD + "\n" + _line(rows[0]), flush=True)
     seen = first
     for step in steps:
+        print(f"{seen} images, {step} more", file=sys.stderr, flush=True)
         past = _past(grown, seen)
         # images of the past go by their number in the order of arrival, as in a model
         grown = _learn(data, order[seen : seen + step], backbone, config, [past], seen)
         seen += step
-        rows.append(_row(data, seen, grown, _learn(data, order[:seen], backbone, config), config))
-        print(_line(rows[-1]), flush=True)
-    return rows
+    return _row(data, seen, grown, _learn(data, order[:seen], backbone, config), config)
 
 
 def _learn(

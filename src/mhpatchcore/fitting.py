@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,7 +25,7 @@ from mhpatchcore.arrays import Array, Doubles
 from mhpatchcore.backbone.session import Backbone
 from mhpatchcore.bank import build_bank
 from mhpatchcore.bank.patches import Patches, Stream, grid_origin
-from mhpatchcore.calibration import Calibration, both_methods, calibration_by
+from mhpatchcore.calibration import Calibration
 from mhpatchcore.config import Config
 from mhpatchcore.errors import UserError
 from mhpatchcore.extraction import Chunk, Execution, Extraction
@@ -34,11 +33,8 @@ from mhpatchcore.images import ImageLike
 from mhpatchcore.moments import Moments
 from mhpatchcore.parallel import one_blas_thread
 from mhpatchcore.past import Past
-from mhpatchcore.scoring import Scorer
+from mhpatchcore.strangers import calibration_of, check_unknown, held_out_images
 from mhpatchcore.whitening import Reduction, Whitening, fit_whitening, reduce_by, reduce_by_ipca
-from mhpatchcore.witnesses import NOT_LEARNT, Statement, hear, hear_again
-
-HELD_OUT_SHARE = 0.2
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,10 +64,8 @@ def fit(
     With `pasts`, the first of `images` are the names of those that are gone; they are not read.
     """
     new = range(sum(len(past.images) for past in pasts), len(images))
-    held_out = _held_out(
-        new, config, calibration_shares(config, pasts, len(new) * backbone.patches_per_image)[-1]
-    )
-    taken = sorted(set(new) - set(held_out or ()))
+    held_out = held_out_images(new, config, pasts, backbone.patches_per_image)
+    taken = sorted(set(new) - set(held_out))
     without_spool = replace(execution, spool="none")
     with one_blas_thread(), closing(Extraction(images, taken, backbone, config, execution)) as extraction:
         apart = Extraction(images, held_out, backbone, config, without_spool) if held_out else None
@@ -80,54 +74,16 @@ def fit(
 
 def learn(extraction: Extraction, apart: Extraction | None = None, pasts: Sequence[Past] = ()) -> Fitted:
     """The model of what `extraction` reads, on top of `pasts`; `apart` are held-out images for the threshold."""
-    config, grid = extraction.config, extraction.backbone.info.grid
+    config = extraction.config
     moments, reduction = _first_pass(extraction, pasts)
     lam = choose_shrinkage(
         config, moments, reduction, lambda: extraction.again("shrinkage", lambda chunk: chunk)
     )
     whitening = fit_whitening(moments, reduction, lam, config.floor, config.metric)
     bank = build_bank(_whitened(extraction, whitening, pasts), config)
-    scorer = Scorer(bank.z, grid, config)
-    *old_shares, new_share = calibration_shares(config, pasts, len(extraction.taken) * grid[0] * grid[1])
-    statements = [
-        hear_again(past.calibration.witnesses[i], whitening, bank, scorer)
-        for past, share in zip(pasts, old_shares, strict=True)
-        for i in spread(len(past.calibration.witnesses), share)
-    ]
-    methods = [past.calibration.method for past in pasts if past.calibration.witnesses]
-    if held_out_settings(config):
-        statements += held_out_statements(apart, whitening, scorer) if apart else []
-        methods.append("held-out")
-    elif extraction.members:
-        statements += _cross_image_statements(extraction, whitening, bank, scorer, new_share)
-        methods.append("cross-image")
-    calibration = calibration_by(statements, config.false_alarm, both_methods(*methods))
+    calibration = calibration_of(extraction, apart, pasts, whitening, bank)
     learnt = tuple(i for images in extraction.members for i in images)
     return Fitted(moments, reduction.variances, whitening, bank, calibration, learnt)
-
-
-def held_out_settings(config: Config) -> bool:
-    """Whether images are kept out of the bank for the threshold; centroids have no origin, so they need it."""
-    return config.calibration == "held-out" or config.constructor == "kmeans"
-
-
-def _held_out(new: Sequence[int], config: Config, most: int) -> list[int] | None:
-    """Images that are not learnt from but kept for the threshold, evenly spread; None if it needs no such."""
-    if not held_out_settings(config):
-        return None
-    n = len(new)
-    return [new[i] for i in spread(n, min(most, max(1, round(HELD_OUT_SHARE * n))))] if n > 1 else []
-
-
-def calibration_shares(config: Config, pasts: Sequence[Past], new_patches: int) -> list[int]:
-    """How many calibration images each past contributes, and last the new images: in proportion to what was learnt.
-
-    So a few parts that came back from the line weigh in the threshold as they do among all images, and the number of
-    calibration images stays what it was. A past without witnesses cannot contribute.
-    """
-    room = max([config.calibration_images, *(past.calibration.n for past in pasts)])
-    patches = [past.moments.n if past.calibration.witnesses else 0 for past in pasts] + [new_patches]
-    return [round(room * n / max(sum(patches), 1)) for n in patches]
 
 
 def _first_pass(extraction: Extraction, pasts: Sequence[Past]) -> tuple[Moments, Reduction]:
@@ -226,60 +182,3 @@ def _whitened(extraction: Extraction, whitening: Whitening, pasts: Sequence[Past
 
     past = tuple(past.summary(whitening) for past in pasts)
     return Stream(read, len(extraction.members), execution.workers, progress, past)
-
-
-def _cross_image_statements(
-    extraction: Extraction, whitening: Whitening, bank: Patches, scorer: Scorer, most: int
-) -> list[Statement]:
-    """Training images, each scored without the bank rows that come from itself."""
-    read = [image for images in extraction.members for image in images]
-    wanted = {read[i] for i in spread(len(read), most)}
-
-    def score(chunk: Chunk) -> list[Statement]:
-        found = []
-        for image, rows in zip(chunk.images, _by_image(chunk), strict=True):
-            others = bank.origin[:, 0] != image
-            if image in wanted and others.any():
-                found.append(hear(image, rows, whitening(rows), scorer, others))
-        return found
-
-    return [one for found in extraction.again("calibrate", score) for one in found]
-
-
-def held_out_statements(
-    apart: Extraction, whitening: Whitening, scorer: Scorer, past: Past | None = None
-) -> list[Statement]:
-    """Images that take no part in the fit, nor in `past`, scored against the whole bank."""
-
-    def score(chunk: Chunk) -> list[Statement]:
-        if past is not None:
-            check_unknown(chunk, past, apart)
-        return [hear(NOT_LEARNT, rows, whitening(rows), scorer) for rows in _by_image(chunk)]
-
-    return [one for _, found in apart.first(score) for one in found]
-
-
-def _by_image(chunk: Chunk) -> list[Array]:
-    """The descriptors (h·w, d) of each of its images."""
-    return np.split(chunk.rows, len(chunk.images)) if chunk.images else []
-
-
-def check_unknown(chunk: Chunk, past: Past, extraction: Extraction) -> None:
-    """Refuse images that the past has learnt from: learnt twice they weigh too much, and they score too low."""
-    for image, rows in zip(chunk.images, _by_image(chunk), strict=True):
-        if past.knows(rows, extraction.backbone.info.grid):
-            name = extraction.images[image]
-            raise UserError(
-                f"the model has learnt from {name if isinstance(name, str | Path) else 'a given array'} already: "
-                "give images that are new to it"
-            )
-
-
-def spread(n: int, size: int) -> list[int]:
-    """At most `size` of n indices, evenly spread.
-
-    >>> spread(10, 3)
-    [1, 5, 8]
-    """
-    size = min(size, n)
-    return [int((i + 0.5) * n / size) for i in range(size)]

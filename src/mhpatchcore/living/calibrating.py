@@ -10,11 +10,11 @@ from mhpatchcore.calibration import Calibration, calibration_by
 from mhpatchcore.detector import Detector, source_name
 from mhpatchcore.errors import ImageError
 from mhpatchcore.extraction import Execution, Extraction
-from mhpatchcore.fitting import held_out_statements
 from mhpatchcore.images import ImageLike, list_images
 from mhpatchcore.living.history import event
 from mhpatchcore.parallel import one_blas_thread
 from mhpatchcore.past import Past
+from mhpatchcore.strangers import held_out_statements
 
 
 def calibrated(
