@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,9 +19,15 @@ from mhpatchcore.parallel import available_cores, ordered_map
 
 
 class CachedExtraction(Extraction):
-    """The images `taken` by their index into descriptors (n, h·w, d), for `fitting.learn`."""
+    """The images `taken` of descriptors (h·w, d) by number, for `fitting.learn`."""
 
-    def __init__(self, descriptors: Array, taken: Sequence[int], backbone: Backbone, config: Config) -> None:
+    def __init__(
+        self,
+        descriptors: Array | Mapping[int, Array],
+        taken: Sequence[int],
+        backbone: Backbone,
+        config: Config,
+    ) -> None:
         super().__init__([], taken, backbone, config, Execution(spool="none"))
         self.descriptors = descriptors
 

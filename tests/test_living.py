@@ -70,8 +70,8 @@ def test_witnesses_repeat_the_scores_under_the_same_bank(detector: Detector) -> 
         for witness in detector.calibration.witnesses
     ]
     assert len(again) == detector.calibration.n
-    assert np.allclose(sorted(one.score for one in again), detector.calibration.scores, rtol=0.01)
-    assert np.allclose(sorted(one.peak for one in again), detector.calibration.peaks, rtol=0.01)
+    assert np.allclose(sorted(one.score for one in again), detector.calibration.scores, rtol=0.02)
+    assert np.allclose(sorted(one.peak for one in again), detector.calibration.peaks, rtol=0.02)
 
 
 def test_witnesses_are_as_many_for_every_image(detector: Detector) -> None:

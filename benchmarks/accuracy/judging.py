@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from PIL import Image
@@ -17,14 +17,14 @@ from mhpatchcore.config import Config
 from mhpatchcore.datasets import read_mask
 from mhpatchcore.errors import ImageError
 from mhpatchcore.extraction import Chunk
-from mhpatchcore.fitting import choose_shrinkage
+from mhpatchcore.fitting import choose_shrinkage, reduction_of
 from mhpatchcore.maps import original_map
 from mhpatchcore.metrics import auroc
 from mhpatchcore.moments import Moments
 from mhpatchcore.parallel import available_cores, one_blas_thread, ordered_map
 from mhpatchcore.pixel_metrics import PixelMetrics
 from mhpatchcore.scoring import PatchScores, Scorer
-from mhpatchcore.whitening import Reduction, fit_whitening, reduce_by
+from mhpatchcore.whitening import fit_whitening
 
 TOP_SHARE = 0.01
 
@@ -52,10 +52,7 @@ def judge(data: Descriptors, trial: Trial, order: Array | None = None) -> Qualit
     with one_blas_thread():
         parts = ordered_map(lambda i: Moments.of(rows(i)), range(len(chunks)), workers)
         moments = Moments.of_all(parts, rows(0).shape[1])
-        if config.reduction == "none":
-            reduction = Reduction(np.eye(moments.d), np.diag(moments.covariance).copy())
-        else:
-            reduction = reduce_by(moments, config.variance, config.components)
+        reduction = reduction_of(moments, config)
         lam = choose_shrinkage(
             config, moments, reduction, lambda: (Chunk(tuple(chunks[i]), rows(i)) for i in range(len(chunks)))
         )
@@ -101,16 +98,18 @@ def _score(z: Floats, scorer: Scorer, trial: Trial) -> PatchScores:
         distances = search_queries(z) @ (scorer.weights[:, None] * search_targets(scorer.bank)).T
         nearest = np.maximum(np.partition(distances, 3, axis=1)[:, :3], 0).mean(axis=1)
         peak = scorer.map_peak(nearest)
-        return PatchScores(nearest.reshape(scorer.grid), peak, peak)
+        heat = nearest.reshape(scorer.grid)
+        return PatchScores(heat, heat, peak, peak)
     if trial.rule == "top":
         top = np.sort(scored.a, axis=None)[-max(1, round(TOP_SHARE * scored.a.size)) :]
-        return PatchScores(scored.a, float(top.mean()), scored.peak)
+        return replace(scored, score=float(top.mean()))
     return scored
 
 
 def _average(scored: PatchScores, mirrored: PatchScores) -> PatchScores:
     """Of an image and its mirror image."""
-    return PatchScores((scored.a + mirrored.a[:, ::-1]) / 2, (scored.score + mirrored.score) / 2, scored.peak)
+    heat, score = (scored.a + mirrored.a[:, ::-1]) / 2, (scored.score + mirrored.score) / 2
+    return replace(scored, a=heat, score=score)
 
 
 def _pixel(data: Descriptors, scored: list[PatchScores], config: Config) -> tuple[float, float]:

@@ -66,9 +66,10 @@ def deciding_places(scored: PatchScores) -> Indices:
 
 def _by_surroundings(a: Floats) -> Indices:
     """All cells (h·w,) of a map (h, w), highest surroundings first."""
-    from scipy.ndimage import uniform_filter
-
-    return np.argsort(-uniform_filter(a, 3, mode="nearest").ravel(), kind="stable")
+    padded = np.pad(a, 1, mode="edge")
+    rows = padded[:-2] + padded[1:-1] + padded[2:]
+    around = rows[:, :-2] + rows[:, 1:-1] + rows[:, 2:]
+    return np.argsort(-around.ravel(), kind="stable")
 
 
 def stacked(witnesses: Sequence[Witness]) -> tuple[Indices, Indices, Array]:
