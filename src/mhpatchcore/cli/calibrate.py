@@ -19,6 +19,7 @@ from mhpatchcore.cli.console import (
     warn,
 )
 from mhpatchcore.cli.fit import summary, threshold_note
+from mhpatchcore.cli.history import threshold_before
 from mhpatchcore.cli.paths import check_file
 from mhpatchcore.detector import Detector
 from mhpatchcore.errors import UserError
@@ -72,9 +73,9 @@ def calibrate(
         return
     calibration = detector.calibration
     print(f"threshold   {threshold_note(detector)}")
-    print(f"            it was {before.threshold:.4g}; for pixels it is {calibration.pixel_threshold:.4g}")
+    print(f"            {threshold_before(before)}; for pixels it is {calibration.pixel_threshold:.4g}")
     print(f"from        {counted(calibration.n, 'image')}, {calibration.method}")
-    print("rates       " + ", ".join(_told(row) for row in facts["rates"]))
+    print(f"rates       {', '.join(map(_told, facts['rates'])) or 'none of the usual ones'}")
     print(f"wrote {output}" if output else f"not written; -o {model} would keep it")
 
 

@@ -32,6 +32,10 @@ def told(event: Event) -> str:
     return f"{when} UTC  {did}{total} (mhpatchcore {event.version})"
 
 
+def threshold_before(detector: Detector) -> str:
+    return f"it was {detector.threshold:.4g}" if detector.calibration.n else "there was none before"
+
+
 def warn_of_lost_scores(model: Path, detector: Detector) -> None:
     """A file of format 1 has scores that cannot be taken again under another bank."""
     if detector.calibration.n and not detector.calibration.witnesses:

@@ -18,7 +18,7 @@ from mhpatchcore.cli.console import (
     warn,
 )
 from mhpatchcore.cli.fit import summary, threshold_note
-from mhpatchcore.cli.history import history_facts, warn_of_lost_scores
+from mhpatchcore.cli.history import history_facts, threshold_before, warn_of_lost_scores
 from mhpatchcore.cli.paths import check_file
 from mhpatchcore.detector import Detector
 from mhpatchcore.extraction import Execution
@@ -70,4 +70,4 @@ def update(
     print(f"{output}: learnt {counted(new, 'new image')}, now {facts['images']}, in {seconds:.1f} s")
     print(f"  bank       {facts['rows']} rows, {facts['new_rows']} of them from the new images")
     print(f"  threshold  {threshold_note(detector)}")
-    print(f"             it was {before.threshold:.4g}")
+    print(f"             {threshold_before(before)}")
