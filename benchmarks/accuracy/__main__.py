@@ -129,6 +129,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--limit", type=int, default=None, help="at most so many training images (a fixed subset)"
     )
+    parser.add_argument("--tests", type=int, default=None, help="at most so many test images, evenly spread")
     return parser.parse_args()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -20,15 +20,17 @@ from mhpatchcore.datasets import Dataset, load_dataset
 from mhpatchcore.extraction import stored_descriptors
 from mhpatchcore.images import load_view
 from mhpatchcore.parallel import available_cores, ordered_map
+from mhpatchcore.strangers import spread
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where descriptors come from and are kept: a weights file per backbone, a cache folder, a limit of images."""
+    """Where descriptors come from and are kept: a weights file per backbone, a cache folder, limits of images."""
 
     weights: dict[str, str]
     cache: Path
-    limit: int | None
+    limit: int | None = None
+    tests: int | None = None
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,8 @@ def load_descriptors(folder: Path, trial: Trial, source: Source) -> Descriptors:
     dataset = load_dataset(folder)
     if source.limit and source.limit < len(dataset.train):
         dataset = dataset.subset(source.limit)
+    if source.tests:
+        dataset = replace(dataset, test=[dataset.test[i] for i in spread(len(dataset.test), source.tests)])
     networks = [
         _network(name, trial.config, source) for name in (trial.config.backbone, trial.second) if name
     ]
