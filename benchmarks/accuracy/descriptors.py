@@ -70,7 +70,9 @@ def load_descriptors(folder: Path, trial: Trial, source: Source) -> Descriptors:
     if source.limit and source.limit < len(dataset.train):
         dataset = dataset.subset(source.limit)
     if source.tests:
-        dataset = replace(dataset, test=[dataset.test[i] for i in spread(len(dataset.test), source.tests)])
+        dataset = replace(
+            dataset, test=tuple(dataset.test[i] for i in spread(len(dataset.test), source.tests))
+        )
     networks = [
         _network(name, trial.config, source) for name in (trial.config.backbone, trial.second) if name
     ]
