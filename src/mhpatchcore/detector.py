@@ -15,6 +15,7 @@ from mhpatchcore.arrays import Array, Doubles, Floats, Indices, Mask
 from mhpatchcore.backbone.session import Backbone, make_session
 from mhpatchcore.calibration import Calibration
 from mhpatchcore.config import Config
+from mhpatchcore.coverage import Coverage
 from mhpatchcore.errors import ImageError, UserError
 from mhpatchcore.extraction import Execution
 from mhpatchcore.fitting import Fitted, fit
@@ -24,6 +25,7 @@ from mhpatchcore.maps import Region, original_map, regions_of
 from mhpatchcore.moments import Moments
 from mhpatchcore.parallel import available_cores, ordered_map
 from mhpatchcore.scoring import PatchScores, Scorer
+from mhpatchcore.suspicion import Scrutiny, Suspect, named_suspects
 from mhpatchcore.whitening import Whitening
 
 PEAK_SHARE = 0.8
@@ -94,7 +96,7 @@ class Detector:
     new ones of it.
 
     `images` names the training images; a bank row's origin (image, row, column) points into it. `history` says what
-    was done when.
+    was done when; `excluded` are images that were left out of a fit because they stood too far from the others.
     """
 
     config: Config
@@ -107,6 +109,7 @@ class Detector:
     calibration: Calibration
     images: tuple[str, ...]
     history: tuple[Event, ...] = ()
+    excluded: tuple[str, ...] = ()
 
     @staticmethod
     def of(
@@ -115,6 +118,7 @@ class Detector:
         fitted: Fitted,
         images: tuple[str, ...],
         history: tuple[Event, ...],
+        excluded: tuple[str, ...] = (),
     ) -> Detector:
         """What a fit has found out, with the backbone it was found with."""
         return Detector(
@@ -128,6 +132,7 @@ class Detector:
             calibration=fitted.calibration,
             images=images,
             history=history,
+            excluded=excluded,
         )
 
     @staticmethod
@@ -137,12 +142,30 @@ class Detector:
         *,
         weights: str | Path | None = None,
         execution: Execution | None = None,
+        exclude_suspicious: int | float = 0,
         **settings: Any,
     ) -> Detector:
         """Learn from normal images: a folder, paths, or arrays. `settings` are fields of `Config`.
 
-        `weights` is a local weights file for the backbone; `execution` says how the work is done.
+        `weights` is a local weights file for the backbone; `execution` says how the work is done. The images that
+        stand farthest from the rest can be left out: so many, or a share below 1.
         """
+        scrutiny = Scrutiny(exclude=exclude_suspicious)
+        return Detector.study(
+            normals, config, scrutiny, weights=weights, execution=execution, **settings
+        ).detector
+
+    @staticmethod
+    def study(
+        normals: str | Path | Sequence[ImageLike],
+        config: Config | None = None,
+        scrutiny: Scrutiny | None = None,
+        *,
+        weights: str | Path | None = None,
+        execution: Execution | None = None,
+        **settings: Any,
+    ) -> Study:
+        """`fit`, with what `scrutiny` asks about the images."""
         config = (config or Config()).with_changes(**settings)
         execution = execution or Execution()
         images = list_images(normals)
@@ -161,10 +184,16 @@ class Detector:
         config = config.with_changes(
             layers=network.info.layers, descriptor=network.info.descriptor, size=network.info.height
         )
-        fitted = fit(images, network, config, execution)
+        fitted = fit(images, network, config, execution, scrutiny=scrutiny)
         learnt = len(fitted.images)
         happened = event("fit", source_name(normals), learnt, learnt, config.false_alarm)
-        return Detector.of(config, network, fitted, image_names(images, normals), (happened,))
+        names, left_out = image_names(images, normals), set(fitted.excluded)
+        kept = tuple(name for i, name in enumerate(names) if i not in left_out)
+        excluded = tuple(names[i] for i in fitted.excluded)
+        suspects = () if fitted.ranking is None else named_suspects(fitted.ranking, images, names, left_out)
+        return Study(
+            Detector.of(config, network, fitted, kept, (happened,), excluded), suspects, fitted.coverage
+        )
 
     def calibrated(
         self,
@@ -290,6 +319,15 @@ class Detector:
             f"Detector({self.backbone.info.name}, {len(self.images)} images, bank {len(self.bank_raw)} × "
             f"{self.whitening.k}, threshold {self.threshold:.4g} at {self.calibration.supported_rate:.2g} false alarms)"
         )
+
+
+@dataclass(frozen=True, eq=False)
+class Study:
+    """A fitted detector and what its fit found out: all images by suspicion, and how well the bank covers them."""
+
+    detector: Detector
+    suspects: tuple[Suspect, ...]
+    coverage: Coverage | None
 
 
 def image_names(images: Sequence[ImageLike], source: object) -> tuple[str, ...]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import TypeVar
 
@@ -73,8 +75,8 @@ class Extraction:
         self.images, self.taken = images, taken
         self.backbone, self.config, self.execution = backbone, config, execution
         self.members: list[tuple[int, ...]] = []
-        size = config.chunk_images
-        self._plan = [tuple(taken[i : i + size]) for i in range(0, len(taken), size)]
+        self._entry: dict[int, int] = {}  # images that could be read, and where they stand in the spool
+        self._plan = _cut(taken, config.chunk_images)
         self.spool: Spool | None = None
         if execution.spool == "disk":
             rows = len(taken) * backbone.patches_per_image
@@ -82,6 +84,9 @@ class Extraction:
 
     def first(self, function: Callable[[Chunk], Out]) -> Iterator[tuple[Chunk, Out]]:
         """Every chunk with `function` of it, in order; chunks are computed in parallel and spooled."""
+        if self.members:  # it has been through them before, and some are left out now
+            yield from self.again("moments", lambda chunk: (chunk, function(chunk)))
+            return
 
         def work(members: tuple[int, ...]) -> tuple[Chunk, Out]:
             chunk = self._extract(members, self.execution.warn)
@@ -94,8 +99,9 @@ class Extraction:
         ):
             if chunk.images:  # all of them may have been left out
                 self.members.append(chunk.images)
+                self._entry |= {image: len(self._entry) + i for i, image in enumerate(chunk.images)}
                 if self.spool is not None:
-                    self.spool.append(chunk.rows)
+                    self.spool.append(chunk.rows, len(chunk.images))
                 yield chunk, result
             done += len(members)
             self.execution.progress("extract", done, len(self.taken))
@@ -114,7 +120,25 @@ class Extraction:
         """One chunk of those that `first` has been through."""
         if self.spool is None:
             return self._extract(self.members[index], _silent)
-        return Chunk(self.members[index], self.spool.read(index))
+        runs = _runs([self._entry[image] for image in self.members[index]])
+        rows = [self.spool.read(first, last) for first, last in runs]
+        return Chunk(self.members[index], rows[0] if len(rows) == 1 else np.concatenate(rows))
+
+    def without(self, left_out: Collection[int]) -> Extraction:
+        """As if some images had never been there: the others are numbered and cut into chunks anew.
+
+        The descriptors stay where they are, so this is to be closed by closing the original.
+        """
+        kept = [i for i in range(len(self.images)) if i not in left_out]
+        number = {old: new for new, old in enumerate(kept)}
+        rest = copy(self)
+        rest.images = [self.images[i] for i in kept]
+        rest.taken = [number[i] for i in self.taken if i in number]
+        rest._entry = {number[i]: entry for i, entry in self._entry.items() if i in number}
+        rest._plan = _cut(rest.taken, self.config.chunk_images)
+        readable = (tuple(i for i in members if i in rest._entry) for members in rest._plan)
+        rest.members = [members for members in readable if members]
+        return rest
 
     def close(self) -> None:
         if self.spool is not None:
@@ -132,6 +156,20 @@ class Extraction:
                     raise
                 warn(f"skipped: {error}")
         return Chunk(tuple(kept), stored_descriptors(views, self.backbone, self.config, self.execution.batch))
+
+
+def _cut(taken: Sequence[int], size: int) -> list[tuple[int, ...]]:
+    return [tuple(taken[i : i + size]) for i in range(0, len(taken), size)]
+
+
+def _runs(numbers: Sequence[int]) -> list[tuple[int, int]]:
+    """Rising numbers as runs without gaps, by their first and last.
+
+    >>> _runs([3, 4, 5, 8])
+    [(3, 5), (8, 8)]
+    """
+    starts = [i for i, n in enumerate(numbers) if i == 0 or n != numbers[i - 1] + 1]
+    return [(numbers[i], numbers[j - 1]) for i, j in pairwise([*starts, len(numbers)])]
 
 
 def stored_descriptors(views: Sequence[Array], backbone: Backbone, config: Config, batch: int = 1) -> Array:

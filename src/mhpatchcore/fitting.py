@@ -4,6 +4,8 @@
     pass 2   spool → whitened patches → bank
     then     each calibration image against the bank rows of the other images → threshold
 
+If suspicious images are to be left out, they are found with that bank, and all of it runs again from the spool.
+
 Chunks are the unit of work and of rounding: each is computed on one thread and merged in order, so the model
 does not depend on batch size, threads or whether there is a spool.
 
@@ -27,6 +29,7 @@ from mhpatchcore.bank import build_bank
 from mhpatchcore.bank.patches import Patches, Stream, grid_origin
 from mhpatchcore.calibration import Calibration
 from mhpatchcore.config import Config
+from mhpatchcore.coverage import Coverage, measure_coverage
 from mhpatchcore.errors import UserError
 from mhpatchcore.extraction import Chunk, Execution, Extraction
 from mhpatchcore.images import ImageLike
@@ -34,6 +37,7 @@ from mhpatchcore.moments import Moments
 from mhpatchcore.parallel import one_blas_thread
 from mhpatchcore.past import Past
 from mhpatchcore.strangers import calibration_of, check_unknown, held_out_images
+from mhpatchcore.suspicion import Ranking, Scrutiny, rank_images
 from mhpatchcore.whitening import Reduction, Whitening, fit_whitening, reduce_by, reduce_by_ipca
 
 
@@ -41,7 +45,9 @@ from mhpatchcore.whitening import Reduction, Whitening, fit_whitening, reduce_by
 class Fitted:
     """What a fit finds out; `variances` (d,) are those of all principal directions.
 
-    `images` are the indices of those that were learnt from (without the broken and the held-out ones).
+    `images` are the indices of those that were learnt from (without the broken and the held-out ones), and
+    `excluded` of those that were left out as suspicious: all other indices count without these. `ranking` (whose
+    indices are those of all images) and `coverage` are there if they were asked for.
     """
 
     moments: Moments
@@ -50,6 +56,9 @@ class Fitted:
     bank: Patches
     calibration: Calibration
     images: tuple[int, ...]
+    excluded: tuple[int, ...] = ()
+    ranking: Ranking | None = None
+    coverage: Coverage | None = None
 
 
 def fit(
@@ -58,18 +67,22 @@ def fit(
     config: Config,
     execution: Execution,
     pasts: Sequence[Past] = (),
+    scrutiny: Scrutiny | None = None,
 ) -> Fitted:
-    """Learn from normal images everything that scoring needs.
+    """Learn from normal images everything that scoring needs, and what `scrutiny` asks for besides.
 
     With `pasts`, the first of `images` are the names of those that are gone; they are not read.
     """
     new = range(sum(len(past.images) for past in pasts), len(images))
     held_out = held_out_images(new, config, pasts, backbone.patches_per_image)
     taken = sorted(set(new) - set(held_out))
+    if scrutiny is not None:
+        scrutiny.to_exclude(len(taken))  # too many are refused before the work
     without_spool = replace(execution, spool="none")
     with one_blas_thread(), closing(Extraction(images, taken, backbone, config, execution)) as extraction:
         apart = Extraction(images, held_out, backbone, config, without_spool) if held_out else None
-        return learn(extraction, apart, pasts)
+        fitted = learn(extraction, apart, pasts)
+        return fitted if scrutiny is None else _scrutinised(fitted, extraction, apart, scrutiny)
 
 
 def learn(extraction: Extraction, apart: Extraction | None = None, pasts: Sequence[Past] = ()) -> Fitted:
@@ -84,6 +97,19 @@ def learn(extraction: Extraction, apart: Extraction | None = None, pasts: Sequen
     calibration = calibration_of(extraction, apart, pasts, whitening, bank)
     learnt = tuple(i for images in extraction.members for i in images)
     return Fitted(moments, reduction.variances, whitening, bank, calibration, learnt)
+
+
+def _scrutinised(
+    fitted: Fitted, extraction: Extraction, apart: Extraction | None, scrutiny: Scrutiny
+) -> Fitted:
+    """With what is asked about the images; learnt anew if some of them are to be left out."""
+    ranking = rank_images(extraction, fitted.whitening, fitted.bank) if scrutiny.ranks else None
+    excluded = () if ranking is None else ranking.images[: scrutiny.to_exclude(len(extraction.taken))]
+    if excluded:
+        extraction = extraction.without(excluded)
+        fitted = learn(extraction, apart)
+    coverage = measure_coverage(extraction, fitted.whitening, fitted.bank.z) if scrutiny.coverage else None
+    return replace(fitted, excluded=tuple(sorted(excluded)), ranking=ranking, coverage=coverage)
 
 
 def _first_pass(extraction: Extraction, pasts: Sequence[Past]) -> tuple[Moments, Reduction]:

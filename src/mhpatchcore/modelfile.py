@@ -44,6 +44,7 @@ def save(detector: Detector, path: Path) -> None:
         "calibration": {"false_alarm": calibration.false_alarm, "method": calibration.method},
         "images": list(detector.images),
         "history": [event.to_json() for event in detector.history],
+        "excluded": list(detector.excluded),
     }
     witness_images, witness_places, witness_rows = stacked(calibration.witnesses)
     tensors = {
@@ -93,6 +94,7 @@ def load(path: Path) -> Detector:
             ),
             images=tuple(document["images"]),
             history=() if document["format"] < 2 else tuple(Event(**one) for one in document["history"]),
+            excluded=tuple(document.get("excluded", ())),
         )
     except (KeyError, TypeError, ValueError, UserError) as error:
         raise ModelFileError(f"{path} is damaged ({error}); copy it again or fit the model again") from error

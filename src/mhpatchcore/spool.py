@@ -49,7 +49,8 @@ class Spool:
     def bytes(self) -> int:
         return self._starts[-1]
 
-    def append(self, rows: Array) -> None:
+    def append(self, rows: Array, pieces: int = 1) -> None:
+        """Add rows (n, d) as one array, or as `pieces` arrays of the same length, one after the other."""
         try:
             self._file.write(np.ascontiguousarray(rows, self.dtype).data)
             self._file.flush()
@@ -58,10 +59,12 @@ class Spool:
                 f"the spool cannot be written: {error.strerror}; name another folder with --spool-dir, "
                 "or use --spool none"
             ) from error
-        self._starts.append(self._starts[-1] + rows.size * self.dtype.itemsize)
+        size = rows.size * self.dtype.itemsize // pieces
+        self._starts += [self._starts[-1] + size * (i + 1) for i in range(pieces)]
 
-    def read(self, index: int) -> Array:
-        start, stop = self._starts[index], self._starts[index + 1]
+    def read(self, first: int, last: int | None = None) -> Array:
+        """One array, or those from `first` to `last` joined."""
+        start, stop = self._starts[first], self._starts[(first if last is None else last) + 1]
         data = os.pread(self._file.fileno(), stop - start, start)
         return np.frombuffer(data, self.dtype).reshape(-1, self.dim)
 

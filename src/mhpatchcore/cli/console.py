@@ -16,7 +16,10 @@ PHASES = {
     "bank": "building the bank",
     "select": "selecting rows",
     "shrinkage": "choosing shrinkage",
+    "rank": "looking for suspects",
+    "moments": "learning without them",
     "calibrate": "calibrating",
+    "coverage": "measuring coverage",
     "score": "scoring",
 }
 
