@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
@@ -27,6 +27,9 @@ from mhpatchcore.parallel import available_cores, ordered_map
 from mhpatchcore.scoring import PatchScores, Scorer
 from mhpatchcore.suspicion import Scrutiny, Suspect, named_suspects
 from mhpatchcore.whitening import Whitening
+
+if TYPE_CHECKING:
+    from mhpatchcore.evidence import Evidence
 
 PEAK_SHARE = 0.8
 
@@ -263,6 +266,15 @@ class Detector:
                 yield None
             else:
                 yield outcome
+
+    def explain(self, image: ImageLike | Result, normals: str | Path | Sequence[str | Path] = ()) -> Evidence:
+        """The normal patches that an image's (or a result's) worst places were compared with.
+
+        `normals` says in which folders the training images are now, so that their files can be named.
+        """
+        from mhpatchcore.evidence import explain
+
+        return explain(self, image, normals)
 
     def _score_one(self, image: ImageLike, session: Any) -> Result:
         view, geometry = load_view(image, self.config.preprocessing)

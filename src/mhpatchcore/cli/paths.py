@@ -23,6 +23,12 @@ def check_folder(path: Path | None) -> None:
         _check_parents(path / "file")
 
 
+def check_input_folder(path: Path, flag: str) -> None:
+    """Refuse what is no folder to read from."""
+    if not path.is_dir():
+        raise UserError(f"{flag}: there is no folder {path}; check the path")
+
+
 def with_name(folder: Path) -> Path:
     """The folder by a path that ends in its name, which `.` and `..` do not.
 

@@ -20,7 +20,7 @@ from mhpatchcore.cli.console import (
     progress_display,
     warn,
 )
-from mhpatchcore.cli.paths import check_folder
+from mhpatchcore.cli.paths import check_folder, check_input_folder
 from mhpatchcore.detector import Detector, Result
 from mhpatchcore.errors import ImageError, UserError
 from mhpatchcore.images import ImageLike, list_images
@@ -32,6 +32,12 @@ def score(
     model: Path = typer.Argument(..., help="A model file written by `fit`."),
     images: list[Path] = typer.Argument(..., help="Images, or folders of images."),
     heatmaps: Path = typer.Option(None, help="Write a picture for every image into this folder."),
+    explain: Path = typer.Option(
+        None,
+        help="Write a picture for every anomalous image into this folder: the normal patches it was compared with.",
+    ),
+    explain_all: bool = typer.Option(False, "--explain-all", help="Explain images that pass as well."),
+    normals: list[Path] = typer.Option(None, help="Where the training images are now, for --explain."),
     as_csv: bool = typer.Option(False, "--csv", help="Print comma-separated values."),
     as_json: bool = JsonFlag,
     skip_broken: bool = typer.Option(
@@ -47,18 +53,30 @@ def score(
     """
     if as_csv and as_json:
         raise UserError("choose one of --csv and --json")
+    if explain is not None and heatmaps is not None and _place(explain) == _place(heatmaps):
+        raise UserError("--heatmaps and --explain write files of the same names: give them different folders")
+    for folder in normals or ():
+        check_input_folder(folder, "--normals")
     check_folder(heatmaps)
+    check_folder(explain)
     detector = Detector.load(model)
     paths: list[ImageLike] = [path for source in images for path in list_images(source)]
-    pictures = {} if heatmaps is None else picture_paths([Path(str(path)) for path in paths], heatmaps)
+    files = [Path(str(path)) for path in paths]
+    pictures = {} if heatmaps is None else picture_paths(files, heatmaps)
+    explanations = {} if explain is None else picture_paths(files, explain, "--explain")
     rows = []
     with progress_display(quiet or len(paths) < 2) as progress:
         for result in _scored(detector, paths, workers, skip_broken, progress):
+            row = result.to_json()  # the result itself holds maps: too much to keep of many images
             if pictures:
                 _draw(result, pictures)
-            rows.append(result.to_json())  # the result itself holds maps: too much to keep of many images
+            if explanations and (explain_all or result.is_anomalous):
+                row["evidence"] = _explained(detector, result, explanations, normals or ())
+            rows.append(row)
     if not rows:
         raise ImageError("none of the images could be read")
+    if any(_not_found(row) for row in rows):
+        warn("some training images are not where their names say: --normals FOLDER says where they are now")
     if as_json:
         print_json(rows)
     elif as_csv:
@@ -69,7 +87,7 @@ def score(
         raise typer.Exit(1)
 
 
-def picture_paths(images: Sequence[Path], folder: Path) -> dict[str, Path]:
+def picture_paths(images: Sequence[Path], folder: Path, flag: str = "--heatmaps") -> dict[str, Path]:
     """Where each image's picture goes: the images' own folders below what they have in common.
 
     >>> picture_paths([Path("a/1.png"), Path("b/1.png"), Path("b/2.jpg")], Path("out"))["b/2.jpg"].as_posix()
@@ -83,7 +101,7 @@ def picture_paths(images: Sequence[Path], folder: Path) -> dict[str, Path]:
         names = {image: place.with_name(f"{place.name}.png") for image, place in relative.items()}
     pictures = {image: folder / name for image, name in names.items()}
     if not set(places.values()).isdisjoint(map(_place, pictures.values())):
-        raise UserError(f"pictures in {folder} would overwrite the images: give --heatmaps another folder")
+        raise UserError(f"pictures in {folder} would overwrite the images: give {flag} another folder")
     return pictures
 
 
@@ -97,6 +115,30 @@ def _draw(result: Result, pictures: dict[str, Path]) -> None:
 
     assert result.path is not None  # only files are scored here
     save_picture(pictures[result.path], triptych(result.path, result))
+
+
+def _explained(
+    detector: Detector, result: Result, pictures: dict[str, Path], normals: Sequence[Path]
+) -> dict[str, Any]:
+    """Draw the evidence and return it."""
+    from mhpatchcore.files import atomic_path
+    from mhpatchcore.images import load_pixels
+    from mhpatchcore.report.evidence import evidence_figure
+    from mhpatchcore.report.figures import figure_bytes
+
+    assert result.path is not None
+    evidence = detector.explain(result, normals)
+    picture = pictures[result.path]
+    with atomic_path(picture) as temporary:
+        temporary.write_bytes(
+            figure_bytes(evidence_figure(load_pixels(result.path), result, evidence), "png")
+        )
+    return evidence.to_json() | {"picture": str(picture)}
+
+
+def _not_found(row: dict[str, Any]) -> bool:
+    places = row.get("evidence", {}).get("places", ())
+    return any(patch["image"] and not patch["file"] for place in places for patch in place["nearest"])
 
 
 def _scored(

@@ -1,0 +1,142 @@
+"""One picture that shows why: the image with its worst places, and beside each the normal patches nearest to it.
+
+All crops show the same share of the view, so they are at one scale, and the patch itself is boxed in each of them.
+"""
+
+from __future__ import annotations
+
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from matplotlib.patheffects import withStroke
+
+from mhpatchcore.arrays import Array
+from mhpatchcore.detector import Result
+from mhpatchcore.drawing import outlined
+from mhpatchcore.evidence import NEAREST, Box, Evidence, NormalPatch, Place
+from mhpatchcore.images import load_pixels
+from mhpatchcore.report.figures import STYLE
+
+PATCH = "#E69F00"
+CELLS = 8.5  # of the grid, across a crop
+WHOLE_WIDTH, CROP_WIDTH, LINE_HEIGHT = 4.6, 1.9, 2.65
+NAME_LENGTH = 24
+
+
+@rc_context(STYLE)
+def evidence_figure(pixels: Array, result: Result, evidence: Evidence) -> Figure:
+    """The image (H, W, 3) on the left; one line of crops for each place on the right."""
+    lines, columns = len(evidence.places), NEAREST + 1
+    tall = min(WHOLE_WIDTH * pixels.shape[0] / pixels.shape[1], 8.0) + 0.6
+    figure = Figure(figsize=(WHOLE_WIDTH + CROP_WIDTH * columns, max(LINE_HEIGHT * lines + 0.3, tall)))
+    FigureCanvasAgg(figure)
+    widths = [WHOLE_WIDTH, CROP_WIDTH * columns]
+    whole, places = figure.subfigures(1, 2, squeeze=False, width_ratios=widths)[0]
+    _draw_whole(whole.subplots(), pixels, result, evidence)
+    places.suptitle(
+        "Patches of this image, and the nearest normal patches at the same scale",
+        fontsize=10,
+        x=0.01,
+        ha="left",
+    )
+    grid = places.subplots(lines, columns, squeeze=False)
+    for i, (line, place) in enumerate(zip(grid, evidence.places, strict=True), start=1):
+        note = _place_note(place, evidence.pixel_threshold)
+        _draw_crop(line[0], pixels, place.box, result, f"{i}  this image", note)
+        for axes, patch in zip(line[1:], place.nearest, strict=False):
+            _draw_normal(axes, patch, result)
+        for axes in line[1 + len(place.nearest) :]:
+            axes.set_axis_off()
+    return figure
+
+
+def _draw_whole(axes: Axes, pixels: Array, result: Result, evidence: Evidence) -> None:
+    axes.imshow(outlined(pixels, result.mask))
+    for i, place in enumerate(evidence.places, start=1):
+        _draw_box(axes, place.box)
+        top, left, _, right = place.box
+        text = axes.text(
+            (left + right) / 2,
+            max(top, 0.07 * len(pixels)),  # within the image, also where the patch touches its edge
+            str(i),
+            color="white",
+            ha="center",
+            va="bottom",
+            fontsize=12,
+            weight="bold",
+        )
+        text.set_path_effects([withStroke(linewidth=3, foreground="black")])
+    verdict = "anomalous" if result.is_anomalous else "normal"
+    note = "cyan: where the map exceeds the threshold · box: the patch that was compared"
+    _label(axes, f"{verdict}: score {result.score:.4g}, threshold {result.threshold:.4g}", note)
+
+
+def _draw_normal(axes: Axes, patch: NormalPatch, result: Result) -> None:
+    note = f"distance {patch.distance:.4g}\n{_where(patch)}"
+    if patch.file is not None and patch.box is not None and patch.image is not None:
+        _draw_crop(axes, load_pixels(patch.file), patch.box, result, _shortened(patch.image), note)
+        return
+    text = (
+        "an average of\nmany normal patches"
+        if patch.image is None
+        else "image not found:\n--normals says where"
+    )
+    axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", fontsize=8, color="#404040")
+    axes.set_aspect("equal", adjustable="box")
+    _label(axes, "normal" if patch.image is None else _shortened(patch.image), note)
+
+
+def _draw_crop(axes: Axes, pixels: Array, box: Box, result: Result, title: str, note: str) -> None:
+    """The surroundings of the box; beyond the image's edge there is nothing."""
+    where = result.config.preprocessing.geometry(*pixels.shape[:2])
+    rows, columns = result.patches.a.shape
+    tall, wide = (where.bottom - where.top) * CELLS / rows, (where.right - where.left) * CELLS / columns
+    top, left = (box[0] + box[2] - tall) / 2, (box[1] + box[3] - wide) / 2
+    piece = pixels[max(0, int(top)) : int(top + tall) + 2, max(0, int(left)) : int(left + wide) + 2]
+    y, x = max(0, int(top)), max(0, int(left))
+    extent = (x, x + piece.shape[1], y + piece.shape[0], y)
+    axes.imshow(piece, extent=extent, interpolation="bilinear")
+    axes.set(xlim=(left, left + wide), ylim=(top + tall, top))
+    _draw_box(axes, box)
+    _label(axes, title, note)
+
+
+def _draw_box(axes: Axes, box: Box) -> None:
+    top, left, bottom, right = box
+    for colour, width in (("black", 3.2), (PATCH, 1.6)):  # a dark casing, so that it shows on any ground
+        axes.add_patch(
+            Rectangle((left, top), right - left, bottom - top, fill=False, edgecolor=colour, linewidth=width)
+        )
+
+
+def _label(axes: Axes, title: str, note: str) -> None:
+    axes.set(xticks=[], yticks=[], facecolor="#e8e8e8")
+    axes.grid(False)
+    axes.spines[:].set(visible=True, color="#bfbfbf", linewidth=0.6)
+    axes.set_anchor("N")
+    axes.set_title(title, fontsize=9)
+    axes.set_xlabel(note, fontsize=8)
+
+
+def _place_note(place: Place, threshold: float) -> str:
+    layers = [f"{one.share:.0%} {one.layer} ({one.stride} px grid)" for one in place.layers]
+    return "\n".join([f"{place.score:.4g} = {place.score / threshold:.2f} × pixel threshold", *layers])
+
+
+def _where(patch: NormalPatch) -> str:
+    """The middle of the patch, in its file's pixels or, without a file, in those of the view."""
+    box = patch.box or patch.view_box
+    if box is None:
+        return ""
+    unit = "row" if patch.box else "view row"
+    return f"{unit} {(box[0] + box[2]) // 2}, column {(box[1] + box[3]) // 2}"
+
+
+def _shortened(name: str) -> str:
+    """
+    >>> _shortened("a/folder/with/a/long/name/of/an/image.png")
+    '…ng/name/of/an/image.png'
+    """
+    return name if len(name) <= NAME_LENGTH else "…" + name[-(NAME_LENGTH - 1) :]
