@@ -5,12 +5,12 @@ from __future__ import annotations
 import typer
 
 from mhpatchcore import __version__
-from mhpatchcore.cli import benchmark, calibrate, demo, evaluate, fit, info, merge, score, update
+from mhpatchcore.cli import benchmark, calibrate, demo, evaluate, fit, info, merge, monitor, score, update
 
 EPILOG = (
-    "Exit codes: 0 done · 1 `score --fail` found an anomaly · 2 wrong usage or settings · 3 an image cannot be read · "
-    "4 a model file cannot be read · 5 backbone weights cannot be had · 6 a cell of a benchmark failed · "
-    "130 interrupted."
+    "Exit codes: 0 done · 1 `score --fail` found an anomaly or `monitor --fail` a drift · 2 wrong usage or settings · "
+    "3 an image cannot be read · 4 a model file cannot be read · 5 backbone weights cannot be had · "
+    "6 a cell of a benchmark failed · 130 interrupted."
 )
 
 app = typer.Typer(
@@ -25,6 +25,7 @@ app = typer.Typer(
 app.command("fit")(fit.fit)
 app.command("score")(score.score)
 app.command("evaluate")(evaluate.evaluate)
+app.command("monitor")(monitor.monitor)
 app.command("info")(info.info)
 app.command("calibrate")(calibrate.calibrate)
 app.command("update")(update.update)

@@ -135,7 +135,7 @@ def histogram_figure(labels: ArrayLike, scores: ArrayLike, threshold: float) -> 
     """How often each score occurs, normal and anomalous, over a logarithmic axis: distances have a long tail."""
     is_anomalous, score = np.asarray(labels, bool), np.asarray(scores, np.float64)
     figure, axes = _plot((5.8, 3.1), "Scores", "score (squared distance, logarithmic)", "images")
-    bins = _log_bins(score, threshold)
+    bins = log_bins(score, threshold)
     classes = (("good", ~is_anomalous, BLUE, "///"), ("defective", is_anomalous, VERMILION, "\\\\\\"))
     for name, members, colour, hatch in classes:
         counts = np.histogram(np.clip(score[members], bins[0], bins[-1]), bins)[0]
@@ -147,7 +147,7 @@ def histogram_figure(labels: ArrayLike, scores: ArrayLike, threshold: float) -> 
         axes.axvline(
             threshold, color="black", linestyle="--", linewidth=1.4, label=f"threshold {threshold:.4g}"
         )
-    _log_scale(axes, bins[0], bins[-1])
+    log_scale(axes, bins[0], bins[-1])
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     # beside the title, where no bar can reach it
     axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=3, frameon=False, borderaxespad=0.2)
@@ -181,7 +181,7 @@ def pareto_figure(costs: Sequence[Cost], ram_label: str = "peak RAM (MB)") -> Fi
             cost.ram, cost.auroc, s=60, color=colour, marker=marker, edgecolor="black", linewidth=0.6
         )
     axes.margins(0.12)
-    _log_scale(axes, min(c.ram for c in costs), max(c.ram for c in costs))
+    log_scale(axes, min(c.ram for c in costs), max(c.ram for c in costs))
     _label_points(figure, axes, costs)
     return figure
 
@@ -238,15 +238,15 @@ def _mark_threshold(axes: Axes, x: float, y: float) -> None:
     )
 
 
-def _log_bins(scores: Doubles, threshold: float) -> Doubles:
-    """Edges (BINS + 1,) over all positive scores and the threshold; a score of 0 belongs into the first bin."""
+def log_bins(scores: Doubles, threshold: float, bins: int = BINS) -> Doubles:
+    """Edges (bins + 1,) over all positive scores and the threshold; a score of 0 belongs into the first bin."""
     values = np.append(scores, threshold)
     values = values[np.isfinite(values) & (values > 0)]
     low, high = (values.min(), values.max()) if values.size else (1.0, 1.0)
-    return np.geomspace(low / 1.05, high * 1.05, BINS + 1)
+    return np.geomspace(low / 1.05, high * 1.05, bins + 1)
 
 
-def _log_scale(axes: Axes, low: float, high: float) -> None:
+def log_scale(axes: Axes, low: float, high: float) -> None:
     """A logarithmic x axis with plain numbers, as many as its span bears."""
     decades = np.log10(high / low)
     locator: Locator = MaxNLocator(5)

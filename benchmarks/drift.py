@@ -1,0 +1,127 @@
+"""Does `monitor` see what changes and keep quiet otherwise? `python -m benchmarks.drift DATA_CATEGORY`.
+
+Fits on some normal images and scores others, as they are and with changed brightness, contrast, focus and noise, and
+mixed with defects. For random draws of a few sizes it prints how often each group is called a drift.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, ImageEnhance, ImageFilter
+
+from mhpatchcore import Config, Detector
+from mhpatchcore.arrays import Array, Doubles
+from mhpatchcore.datasets import load_dataset
+from mhpatchcore.drift import compare
+from mhpatchcore.files import write_text
+from mhpatchcore.images import load_pixels
+
+CHANGES: dict[str, Callable[[Image.Image], Image.Image]] = {
+    "brightness × 1.05": lambda image: ImageEnhance.Brightness(image).enhance(1.05),
+    "brightness × 1.2": lambda image: ImageEnhance.Brightness(image).enhance(1.2),
+    "contrast × 0.8": lambda image: ImageEnhance.Contrast(image).enhance(0.8),
+    "blur of 0.5 px": lambda image: image.filter(ImageFilter.GaussianBlur(0.5)),
+    "blur of 1 px": lambda image: image.filter(ImageFilter.GaussianBlur(1)),
+    "noise of 3 grey levels": lambda image: Image.fromarray(_noisy(np.asarray(image), 3)),
+}
+DEFECT_SHARES = (0.02, 0.1)
+
+
+def main() -> None:
+    options = _options()
+    data = load_dataset(options.data)
+    order = np.random.default_rng(0).permutation(len(data.train))
+    fitted = [data.train[i] for i in sorted(order[: options.fit])]
+    good = [sample.path for sample in data.test if not sample.is_anomalous]
+    fresh = [*[data.train[i] for i in order[options.fit :]], *good][: options.fresh]
+    defects = [sample.path for sample in data.test if sample.is_anomalous][: options.changed]
+    detector = Detector.fit(fitted, Config(calibration=options.calibration))
+    plain = _scores(detector, fresh)
+    groups = {"unchanged": plain}
+    for name, change in CHANGES.items():
+        groups[name] = _scores(detector, [change_of(path, change) for path in fresh[: options.changed]])
+    bad = _scores(detector, defects)
+    print(f"{options.calibration}: {detector!r}")
+    print(
+        "| recent images | median | over the threshold | "
+        + " | ".join(f"n = {n}" for n in options.sizes)
+        + " |"
+    )
+    print("|---" * (3 + len(options.sizes)) + "|")
+    told = {}
+    for name, scores in groups.items():
+        told[name] = [_called(detector, scores, n, options.draws) for n in options.sizes]
+        _print_row(name, scores, detector.threshold, told[name])
+    for share in DEFECT_SHARES:
+        name = f"unchanged, {share:.0%} defects"
+        told[name] = [_called(detector, plain, n, options.draws, bad, share) for n in options.sizes]
+        _print_row(name, None, detector.threshold, told[name])
+    if options.out:
+        kept = {name: scores.tolist() for name, scores in groups.items()}
+        write_text(options.out, json.dumps({"called_drift": told, "scores": kept, "defects": bad.tolist()}))
+
+
+def change_of(path: Path, change: Callable[[Image.Image], Image.Image]) -> Array:
+    return np.asarray(change(Image.fromarray(load_pixels(path))))
+
+
+def _called(
+    detector: Detector,
+    scores: Doubles,
+    n: int,
+    draws: int,
+    defects: Doubles | None = None,
+    share: float = 0.0,
+) -> float:
+    """The share of random draws of n images, some of them defects, that are called a drift."""
+    rng = np.random.default_rng(n)
+    called = 0
+    for _ in range(draws):
+        bad = rng.binomial(n, share)
+        drawn = rng.choice(scores, min(n - bad, len(scores)), replace=False)
+        if defects is not None:
+            drawn = np.concatenate([drawn, rng.choice(defects, bad)])
+        called += compare(drawn, detector.calibration).is_drift
+    return called / draws
+
+
+def _scores(detector: Detector, images: list[Path] | list[Array]) -> Doubles:
+    return np.array([result.score for result in detector.score(list(images))])
+
+
+def _print_row(name: str, scores: Doubles | None, threshold: float, called: list[float]) -> None:
+    facts = ("", "") if scores is None else (f"{np.median(scores):.1f}", f"{np.mean(scores > threshold):.1%}")
+    print(
+        f"| {name} | {facts[0]} | {facts[1]} | " + " | ".join(f"{share:.1%}" for share in called) + " |",
+        flush=True,
+    )
+
+
+def _noisy(pixels: Array, sigma: float) -> Array:
+    noise = np.random.default_rng(0).normal(scale=sigma, size=pixels.shape)
+    noisy: Array = np.clip(pixels + noise, 0, 255).astype(np.uint8)
+    return noisy
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("data", type=Path, help="a category with many normal images")
+    parser.add_argument("--fit", type=int, default=250, help="normal images to learn from")
+    parser.add_argument("--fresh", type=int, default=600, help="at most so many other normal images")
+    parser.add_argument("--changed", type=int, default=200, help="so many of them are changed")
+    parser.add_argument("--sizes", type=int, nargs="+", default=[20, 50, 100], help="images in a draw")
+    parser.add_argument("--draws", type=int, default=500, help="random draws")
+    parser.add_argument("--calibration", default="cross-image", help="cross-image or held-out")
+    parser.add_argument("--out", default=None, help="a JSON file for all scores")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

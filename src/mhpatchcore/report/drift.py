@@ -1,0 +1,82 @@
+"""One picture of a drift, or of none: both distributions, the threshold, and the scores in their order."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator, PercentFormatter
+
+from mhpatchcore.arrays import Doubles, Floats
+from mhpatchcore.drift import Drift
+from mhpatchcore.errors import UserError
+from mhpatchcore.files import atomic_path
+from mhpatchcore.report.figures import BLUE, GREY, STYLE, VERMILION, figure_bytes, log_bins, log_scale
+
+KINDS = ("png", "svg")
+BINS = 24
+WINDOW_SHARE = 0.05
+
+
+def write_plot(path: Path, scores: Doubles, reference: Floats, drift: Drift) -> None:
+    kind = path.suffix.lower().removeprefix(".")
+    if kind not in KINDS:
+        raise UserError(f"cannot write {path}: a plot is a .png or .svg file")
+    with atomic_path(path) as temporary:
+        temporary.write_bytes(figure_bytes(drift_figure(scores, reference, drift), kind))
+
+
+@rc_context(STYLE)
+def drift_figure(scores: Doubles, reference: Floats, drift: Drift) -> Figure:
+    figure = Figure(figsize=(9.6, 3.7))
+    FigureCanvasAgg(figure)
+    figure.suptitle(drift.verdict, x=0.01, ha="left", fontsize=10)
+    left, right = figure.subplots(1, 2, width_ratios=[1, 1.2])
+    _distributions(left, scores, reference, drift.threshold)
+    _in_order(right, scores, drift)
+    return figure
+
+
+def _distributions(axes: Axes, scores: Doubles, reference: Floats, threshold: float) -> None:
+    """Shares of images, so that groups of different size compare."""
+    bins = log_bins(np.concatenate([scores, reference]), threshold, BINS)
+    groups = (("reference", reference, BLUE, "///"), ("recent", scores, VERMILION, "\\\\\\"))
+    for name, values, colour, hatch in groups:
+        shares = np.histogram(np.clip(values, bins[0], bins[-1]), bins)[0] / len(values)
+        axes.stairs(shares, bins, fill=True, color=colour, alpha=0.18)
+        axes.stairs(
+            shares, bins, edgecolor=colour, hatch=hatch, linewidth=1.4, label=f"{name} ({len(values)})"
+        )
+    if np.isfinite(threshold):
+        axes.axvline(
+            threshold, color="black", linestyle="--", linewidth=1.4, label=f"threshold {threshold:.4g}"
+        )
+    log_scale(axes, bins[0], bins[-1])
+    axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+    axes.set(title="Distribution", xlabel="score (squared distance, logarithmic)", ylabel="images")
+    axes.legend(loc="best", fontsize=8)
+
+
+def _in_order(axes: Axes, scores: Doubles, drift: Drift) -> None:
+    place = np.arange(1, len(scores) + 1)
+    axes.plot(place, scores, ".", color=VERMILION, markersize=4, label="recent", alpha=0.7)
+    window = max(5, round(WINDOW_SHARE * len(scores)))
+    if len(scores) >= 2 * window:
+        views = np.lib.stride_tricks.sliding_window_view(scores, window)
+        middle = place[window // 2 : window // 2 + len(views)]
+        axes.plot(middle, np.median(views, axis=1), color="black", label=f"median of {window}")
+    if np.isfinite(drift.threshold):
+        axes.axhline(drift.threshold, color="black", linestyle="--", linewidth=1.4)
+    axes.axhline(
+        drift.reference_median, color=GREY, linestyle=":", linewidth=1.4, label="median of the reference"
+    )
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(MaxNLocator(5))
+    axes.yaxis.set_minor_locator(MaxNLocator(1))
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.set(title="In order", xlabel="image", ylabel="score")
+    axes.legend(loc="best", fontsize=8)
