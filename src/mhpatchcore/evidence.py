@@ -31,7 +31,7 @@ PLACES, NEAREST, DIRECTIONS = 3, 3, 3
 
 @dataclass(frozen=True)
 class NormalPatch:
-    """A bank row: the training image it comes from, its box in the view of it, and the squared distance to it.
+    """A bank row: the training image it comes from, its box in the view of it, and the distance as it is scored.
 
     A centroid is no single patch: it has neither image nor box. `file` and `box` (in that file's own pixels) are
     known where the training image has been found.
@@ -105,7 +105,7 @@ def explain(
     places = []
     for region, (row, column) in _worst_patches(result):
         u = descriptors[row, column]
-        distances = ((detector.scorer.bank - detector.whitening(u[None])) ** 2).sum(axis=1)
+        distances = _distances(detector, u)
         rows = _nearest_of_each_image(distances, detector.bank_origin[:, 0])
         difference = u.astype(np.float64) - detector.bank_raw[rows[0]]
         places.append(
@@ -177,6 +177,13 @@ def _cells(start: float, stop: float, length: float, n: int) -> slice:
         first = np.floor((start + stop) / 2 * n / length)
     low = int(np.clip(first, 0, n - 1))
     return slice(low, max(low + 1, int(min(last, n))))
+
+
+def _distances(detector: Detector, u: Floats) -> Floats:
+    """Squared distances (K,) from a descriptor u (d,) to all bank rows, weighed as they are in the score."""
+    scorer = detector.scorer
+    squares: Floats = ((scorer.bank - detector.whitening(u[None])) ** 2).sum(axis=1)
+    return scorer.weights * squares
 
 
 def _nearest_of_each_image(distances: Floats, images: Indices) -> list[int]:

@@ -139,7 +139,6 @@ def suspicious_patches(z: Floats, scorer: Scorer, origin: Indices, image: int) -
     for part in scorer.parts:
         images = origin[part.rows]
         distances = queries @ part.targets
-        distances *= part.weights
         distances[:, images == image] = np.inf
         nearest = distances.argmin(axis=1)
         first = distances.min(axis=1)
