@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import base64
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from math import isfinite
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from mhpatchcore.datasets import Dataset
 from mhpatchcore.detector import Detector
-from mhpatchcore.drawing import OUTLINE
 from mhpatchcore.evaluation import Evaluation, Judged, evaluate
 from mhpatchcore.files import atomic_path
 from mhpatchcore.report import wording
 from mhpatchcore.report.figures import figure_bytes, histogram_figure, precision_recall_figure, roc_figure
 from mhpatchcore.report.gallery import FALSE_ALARM, FOUND, MISSED, PASSED, Exhibit, Gallery, verdict_of
-from mhpatchcore.report.pictures import encoded, heat_layer
+from mhpatchcore.report.page import render_page
 from mhpatchcore.telemetry import Telemetry
 
 MAX_GALLERY = 48
@@ -98,23 +94,13 @@ def render(
     detector: Detector, evaluation: Evaluation, exhibits: Sequence[Exhibit], telemetry: Mapping[str, Any]
 ) -> str:
     """The page as text."""
-    environment = Environment(
-        loader=PackageLoader("mhpatchcore", "report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {
-        "data_uri": data_uri,
-        "four_digits": wording.four_digits,
-        "relative": wording.relative,
-    }
     names = short_names([judged.path for judged in evaluation.images])
-    return environment.get_template("evaluation.html.j2").render(
+    return render_page(
+        "evaluation.html.j2",
+        eyebrow="Inspection report",
+        name=evaluation.name,
         evaluation=evaluation,
         has_threshold=isfinite(evaluation.threshold),
-        created=datetime.now(UTC),
         headline=wording.headline(evaluation),
         promise=wording.promise(evaluation, detector),
         tiles=wording.tiles(evaluation),
@@ -124,19 +110,11 @@ def render(
         sections=_sections(evaluation, exhibits),
         rows=_rows(evaluation, exhibits, names),
         verdicts=[FALSE_ALARM, MISSED, FOUND, PASSED],
-        outline="#{:02x}{:02x}{:02x}".format(*OUTLINE),
-        heat_scale=encoded(
-            heat_layer(np.linspace(0, 2, 128, dtype=np.float32)[None].repeat(8, 0), 1.0), "WEBP"
-        ),
         telemetry=wording.telemetry_facts(telemetry),
         phases=wording.telemetry_phases(telemetry),
         provenance=wording.provenance(detector),
         settings=wording.settings(detector),
     )
-
-
-def data_uri(content: bytes, mime: str) -> str:
-    return f"data:{mime};base64,{base64.b64encode(content).decode('ascii')}"
 
 
 def short_names(paths: Sequence[Path]) -> dict[Path, str]:

@@ -1,0 +1,41 @@
+"""Pages of one file: templates, pictures as data, and what stands on every one of them."""
+
+from __future__ import annotations
+
+import base64
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from mhpatchcore.drawing import OUTLINE
+from mhpatchcore.report import wording
+from mhpatchcore.report.pictures import encoded, heat_layer
+
+
+def render_page(template: str, **context: Any) -> str:
+    """The page as text."""
+    environment = Environment(
+        loader=PackageLoader("mhpatchcore", "report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "data_uri": data_uri,
+        "four_digits": wording.four_digits,
+        "relative": wording.relative,
+    }
+    scale = np.linspace(0, 2, 128, dtype=np.float32)[None].repeat(8, 0)
+    return environment.get_template(template).render(
+        created=datetime.now(UTC),
+        outline_colour="#{:02x}{:02x}{:02x}".format(*OUTLINE),
+        heat_scale=encoded(heat_layer(scale, 1.0), "WEBP"),
+        **context,
+    )
+
+
+def data_uri(content: bytes, mime: str) -> str:
+    return f"data:{mime};base64,{base64.b64encode(content).decode('ascii')}"
