@@ -1,7 +1,8 @@
 """Does `monitor` see what changes and keep quiet otherwise? `python -m benchmarks.drift DATA_CATEGORY`.
 
 Fits on some normal images and scores others, as they are and with changed brightness, contrast, focus and noise, and
-mixed with defects. For random draws of a few sizes it prints how often each group is called a drift.
+mixed with defects. For random draws of a few sizes it prints how often each group is called a drift: against the
+model's own calibration scores ("own"), and against the scores of 100 other fresh normal images ("fresh").
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ CHANGES: dict[str, Callable[[Image.Image], Image.Image]] = {
     "noise of 3 grey levels": lambda image: Image.fromarray(_noisy(np.asarray(image), 3)),
 }
 DEFECT_SHARES = (0.02, 0.1)
+REFERENCE = 100
 
 
 def main() -> None:
@@ -46,24 +48,22 @@ def main() -> None:
     for name, change in CHANGES.items():
         groups[name] = _scores(detector, [change_of(path, change) for path in fresh[: options.changed]])
     bad = _scores(detector, defects)
-    print(f"{options.calibration}: {detector!r}")
-    print(
-        "| recent images | median | over the threshold | "
-        + " | ".join(f"n = {n}" for n in options.sizes)
-        + " |"
-    )
-    print("|---" * (3 + len(options.sizes)) + "|")
-    told = {}
-    for name, scores in groups.items():
-        told[name] = [_called(detector, scores, n, options.draws) for n in options.sizes]
-        _print_row(name, scores, detector.threshold, told[name])
-    for share in DEFECT_SHARES:
-        name = f"unchanged, {share:.0%} defects"
-        told[name] = [_called(detector, plain, n, options.draws, bad, share) for n in options.sizes]
-        _print_row(name, None, detector.threshold, told[name])
     if options.out:
-        kept = {name: scores.tolist() for name, scores in groups.items()}
-        write_text(options.out, json.dumps({"called_drift": told, "scores": kept, "defects": bad.tolist()}))
+        kept = {name: scores.tolist() for name, scores in (groups | {"defects": bad}).items()}
+        write_text(options.out, json.dumps(kept))
+    print(f"{detector!r}, median of its scores {np.median(detector.calibration.scores):.1f}")
+    columns = [(kind, n) for kind in ("own", "fresh") for n in options.sizes]
+    print("| recent images | median | rejected | " + " | ".join(f"{kind}, {n}" for kind, n in columns) + " |")
+    print("|---" * (3 + len(columns)) + "|")
+    mixes = [(name, scores, 0.0) for name, scores in groups.items()]
+    mixes += [(f"unchanged, {share:.0%} defects", plain, share) for share in DEFECT_SHARES]
+    for name, scores, share in mixes:
+        called = [
+            _called(detector, scores, bad, share, n, plain if kind == "fresh" else None, options.draws)
+            for kind, n in columns
+        ]
+        facts = f"{np.median(scores):.1f} | {np.mean(scores > detector.threshold):.1%}"
+        print(f"| {name} | {facts} | " + " | ".join(f"{one:.1%}" for one in called) + " |", flush=True)
 
 
 def change_of(path: Path, change: Callable[[Image.Image], Image.Image]) -> Array:
@@ -73,33 +73,32 @@ def change_of(path: Path, change: Callable[[Image.Image], Image.Image]) -> Array
 def _called(
     detector: Detector,
     scores: Doubles,
+    defects: Doubles,
+    share: float,
     n: int,
+    fresh: Doubles | None,
     draws: int,
-    defects: Doubles | None = None,
-    share: float = 0.0,
 ) -> float:
-    """The share of random draws of n images, some of them defects, that are called a drift."""
+    """The share of random draws of n images, some of them defects, that are called a drift.
+
+    Each is compared with the model's own calibration or, where there are `fresh` scores, with a draw of those.
+    """
     rng = np.random.default_rng(n)
     called = 0
     for _ in range(draws):
         bad = rng.binomial(n, share)
-        drawn = rng.choice(scores, min(n - bad, len(scores)), replace=False)
-        if defects is not None:
-            drawn = np.concatenate([drawn, rng.choice(defects, bad)])
-        called += compare(drawn, detector.calibration).is_drift
+        order = rng.permutation(len(scores))
+        recent = np.concatenate([scores[order[: n - bad]], rng.choice(defects, bad)])
+        reference = None
+        if fresh is not None:  # no image on both sides: the groups hold the same images in the same order
+            unused = np.setdiff1d(np.arange(len(fresh)), order[: n - bad])
+            reference = fresh[rng.permutation(unused)[:REFERENCE]]
+        called += compare(recent, detector.calibration, reference).is_drift
     return called / draws
 
 
 def _scores(detector: Detector, images: list[Path] | list[Array]) -> Doubles:
     return np.array([result.score for result in detector.score(list(images))])
-
-
-def _print_row(name: str, scores: Doubles | None, threshold: float, called: list[float]) -> None:
-    facts = ("", "") if scores is None else (f"{np.median(scores):.1f}", f"{np.mean(scores > threshold):.1%}")
-    print(
-        f"| {name} | {facts[0]} | {facts[1]} | " + " | ".join(f"{share:.1%}" for share in called) + " |",
-        flush=True,
-    )
 
 
 def _noisy(pixels: Array, sigma: float) -> Array:

@@ -31,7 +31,7 @@ def unused(monkeypatch: pytest.MonkeyPatch) -> None:
     def begun(*_: object, **__: object) -> None:
         raise AssertionError("the fit has begun")
 
-    monkeypatch.setattr(Detector, "fit", begun)
+    monkeypatch.setattr(Detector, "study", begun)
 
 
 def test_what_is_printed(run: Run, good: Path, tmp_path: Path) -> None:

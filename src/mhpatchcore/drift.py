@@ -5,6 +5,10 @@ images that pass, with the reference images that pass, by the two-sample Kolmogo
 rejected do not count, and whatever happens to good parts (light, focus, a new supplier) moves them. If most images are
 rejected there is little left to compare, and that alone is a drift. How many are rejected is a question of its own,
 answered by the binomial test against the rate that the threshold promises.
+
+Cross-image calibration scores are those of images whose own rows are taken out of the bank, with nothing put in their
+place. Images from the line meet the whole bank and score a little lower. Against such a reference only a shift up
+means anything; a reference of images that the model has not learnt from shows both.
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from mhpatchcore.arrays import Doubles
 from mhpatchcore.calibration import Calibration
 from mhpatchcore.errors import UserError
 
@@ -27,7 +32,8 @@ class Drift:
     """What comparing n scores with n_reference reference scores says.
 
     `shift_p` is the p-value of the comparison of those that pass, `all_p` of the same test on all scores, and
-    `rejects_p` that of so many rejects or more. Medians are those of the images that pass.
+    `rejects_p` that of so many rejects or more. Medians are those of the images that pass. `upward_only` says that
+    a shift down could not be seen.
     """
 
     n: int
@@ -41,6 +47,7 @@ class Drift:
     all_p: float
     rejects_p: float
     significance: float
+    upward_only: bool
 
     @property
     def reject_rate(self) -> float:
@@ -61,14 +68,15 @@ class Drift:
             return f"drift: {self.reject_rate:.0%} of the images exceed the threshold, so most parts look different now"
         medians = f"median {self.reference_median:.4g} → {self.median:.4g} among those that pass"
         if self.is_drift:
-            shift = "up" if self.median > self.reference_median else "down"
+            shift = "up" if self.upward_only or self.median > self.reference_median else "down"
             return f"drift: scores have shifted {shift} ({medians}, p = {self.shift_p:.2g})"
         if self.many_rejects:
             return (
                 f"no drift, but more rejects than good parts would give (p = {self.rejects_p:.2g}): "
                 f"look for defects; the others score as before ({medians}, p = {self.shift_p:.2g})"
             )
-        return f"no drift: scores are what they were ({medians}, p = {self.shift_p:.2g})"
+        known = "no higher than they were" if self.upward_only else "what they were"
+        return f"no drift: scores are {known} ({medians}, p = {self.shift_p:.2g})"
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self) | {
@@ -100,6 +108,14 @@ def compare(
     rejected = int((recent > limit).sum())
     passing, known_passing = recent[recent <= limit], known[known <= limit]
     rate = calibration.supported_rate
+    upward_only = reference is None and "cross-image" in calibration.method
+
+    def p_value(ours: Doubles, theirs: Doubles) -> float:
+        if not (ours.size and theirs.size):
+            return 1.0
+        # "less": our distribution function lies below theirs, so our scores lie above
+        return float(stats.ks_2samp(ours, theirs, "less" if upward_only else "two-sided").pvalue)
+
     return Drift(
         n=recent.size,
         n_reference=known.size,
@@ -108,10 +124,9 @@ def compare(
         expected_rate=rate,
         median=float(np.median(passing)) if passing.size else float("nan"),
         reference_median=float(np.median(known_passing)) if known_passing.size else float("nan"),
-        shift_p=float(stats.ks_2samp(passing, known_passing).pvalue)
-        if passing.size and known_passing.size
-        else 1.0,
-        all_p=float(stats.ks_2samp(recent, known).pvalue),
+        shift_p=p_value(passing, known_passing),
+        all_p=p_value(recent, known),
         rejects_p=float(stats.binomtest(rejected, recent.size, rate, alternative="greater").pvalue),
         significance=significance,
+        upward_only=upward_only,
     )

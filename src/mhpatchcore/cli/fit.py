@@ -42,6 +42,15 @@ def fit(
         None, help="Layers that describe patches, separated by commas, e.g. layer2,layer3."
     ),
     descriptor: str = typer.Option(None, help="concat or patchcore (default: what suits the backbone)."),
+    report: Path = typer.Option(
+        None, help="Write a page about the fit and its suspicious images into this HTML file."
+    ),
+    suspicious: int = typer.Option(
+        0, min=0, metavar="N", help="Name the N images that stand farthest from the rest.", show_default=False
+    ),
+    exclude_suspicious: str = typer.Option(
+        None, metavar="N|P%", help="Fit without the N images, or that share of them, that stand farthest."
+    ),
     metric: str = typer.Option(None, help="mahalanobis or euclidean.", rich_help_panel=GEOMETRY),
     reduction: str = typer.Option(
         None, help="pca, ipca (the paper's literal path) or none.", rich_help_panel=GEOMETRY
@@ -129,32 +138,57 @@ def fit(
     from mhpatchcore.detector import Detector
     from mhpatchcore.extraction import Execution
     from mhpatchcore.presets import preset as named
+    from mhpatchcore.suspicion import Scrutiny, parse_exclusion
+    from mhpatchcore.telemetry import Telemetry
 
     config = settings_from(settings, given, named(preset).config)
     check_file(output, "part.mhpc")
+    check_file(report, "fit.html")
+    scrutiny = Scrutiny(
+        rank=suspicious > 0 or report is not None,
+        exclude=parse_exclusion(exclude_suspicious) if exclude_suspicious else 0,
+        coverage=report is not None,
+    )
     started = time.perf_counter()
     with progress_display(quiet) as progress:
+        telemetry = Telemetry(also=progress)
         execution = Execution(
             **({"workers": workers} if workers else {}),
             batch=batch,
             spool=spool,
             spool_folder=spool_dir,
             skip_broken=skip_broken,
-            progress=progress,
+            progress=telemetry.progress,
             warn=warn,
         )
-        detector = Detector.fit(normals, config, weights=weights, execution=execution)
+        study = Detector.study(normals, config, scrutiny, weights=weights, execution=execution)
+        detector = study.detector
         detector.save(output)
-    report = summary(detector, output) | {"seconds": round(time.perf_counter() - started, 2)}
+        telemetry.finish()
+    if report is not None:
+        from mhpatchcore.report.fit import write_fit_report
+
+        write_fit_report(study, output.name, report, telemetry.to_json())
+    suspects = study.suspects[:suspicious]
+    facts = summary(detector, output) | {"seconds": round(time.perf_counter() - started, 2)}
     if as_json:
-        print_json(report)
+        asked = {"suspicious": [suspect.to_json() for suspect in suspects]} if suspicious else {}
+        print_json(facts | asked | ({"report": str(report)} if report is not None else {}))
         return
-    print(f"{output}: learnt from {counted(report['images'], 'image')} in {report['seconds']:.1f} s")
+    print(f"{output}: learnt from {counted(facts['images'], 'image')} in {facts['seconds']:.1f} s")
     print(
-        f"  backbone   {report['backbone']}, weights {report['weights_sha256'][:12]} ({report['weights_source']})"
+        f"  backbone   {facts['backbone']}, weights {facts['weights_sha256'][:12]} ({facts['weights_source']})"
     )
-    print(f"  bank       {report['rows']} rows of {report['dimensions']} dimensions")
+    print(f"  bank       {facts['rows']} rows of {facts['dimensions']} dimensions")
     print(f"  threshold  {threshold_note(detector)}")
+    if detector.excluded:
+        print(f"  left out   {', '.join(detector.excluded)}")
+    if suspects:
+        print("  suspicious (× the typical image)")
+    for suspect in suspects:
+        print(f"    {suspect.times_typical:6.2f}  {suspect.name}{'  (left out)' if suspect.excluded else ''}")
+    if report is not None:
+        print(f"open: {report}")
     print(f"next: mhpatchcore score {output} IMAGES --heatmaps heatmaps/")
 
 
@@ -178,6 +212,7 @@ def summary(detector: Any, path: Path) -> dict[str, Any]:
         "supported_false_alarm": detector.calibration.supported_rate,
         "calibration_images": detector.calibration.n,
         "calibration": detector.calibration.method,
+        "excluded": list(detector.excluded),
     }
 
 

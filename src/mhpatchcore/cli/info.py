@@ -31,6 +31,8 @@ def info(
     backbone = detector.backbone.info
     print(f"{model}  (written by mhpatchcore {document['version']}, {model.stat().st_size / 1e6:.1f} MB)")
     print(f"  images      {counted(facts['images'], 'normal image')}, {detector.moments.n} patches")
+    if detector.excluded:
+        print(f"  left out    {', '.join(detector.excluded)}")
     print(
         f"  backbone    {backbone.name}, layers {', '.join(backbone.layers)}, {backbone.descriptor} descriptor"
     )

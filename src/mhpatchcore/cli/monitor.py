@@ -60,8 +60,10 @@ def monitor(
             f"where {drift.expected_rate:.1%} of good parts would (p = {drift.rejects_p:.2g})"
         )
         print(
-            f"  compared with {drift.n_reference} reference images; all scores alike: p = {drift.all_p:.2g}"
+            f"  compared with {drift.n_reference} reference images; with the rejects: p = {drift.all_p:.2g}"
         )
+        if drift.upward_only:
+            print("  only a shift up can be seen against these: give --reference the scores of a good period")
         if plot is not None:
             print(f"open: {plot}")
     if fail and drift.is_drift:

@@ -134,10 +134,12 @@ def precision_recall_figure(labels: ArrayLike, scores: ArrayLike, threshold: flo
 def histogram_figure(labels: ArrayLike, scores: ArrayLike, threshold: float) -> Figure:
     """How often each score occurs, normal and anomalous, over a logarithmic axis: distances have a long tail."""
     is_anomalous, score = np.asarray(labels, bool), np.asarray(scores, np.float64)
-    figure, axes = _plot((5.8, 3.1), "Scores", "score (squared distance, logarithmic)", "images")
+    figure, axes = plot((5.8, 3.1), "Scores", "score (squared distance, logarithmic)", "images")
     bins = log_bins(score, threshold)
     classes = (("good", ~is_anomalous, BLUE, "///"), ("defective", is_anomalous, VERMILION, "\\\\\\"))
     for name, members, colour, hatch in classes:
+        if not members.any():
+            continue
         counts = np.histogram(np.clip(score[members], bins[0], bins[-1]), bins)[0]
         # tint and hatch apart: in SVG a hatch takes over the opacity of its background
         axes.stairs(counts, bins, fill=True, color=colour, alpha=0.18)
@@ -157,7 +159,7 @@ def histogram_figure(labels: ArrayLike, scores: ArrayLike, threshold: float) -> 
 @rc_context(STYLE)
 def lines_figure(series: Sequence[Series], title: str, x_label: str, y_label: str) -> Figure:
     """Lines with markers, for instance peak RAM over the number of images for several configurations."""
-    figure, axes = _plot((6.4, 4.0), title, x_label, y_label)
+    figure, axes = plot((6.4, 4.0), title, x_label, y_label)
     for i, one in enumerate(series):
         colour, marker, dashes = LOOKS[i % len(LOOKS)]
         axes.plot(one.x, one.y, color=colour, marker=marker, linestyle=dashes, label=one.label)
@@ -169,7 +171,7 @@ def lines_figure(series: Sequence[Series], title: str, x_label: str, y_label: st
 @rc_context(STYLE)
 def pareto_figure(costs: Sequence[Cost], ram_label: str = "peak RAM (MB)") -> Figure:
     """AUROC over RAM, one labelled marker for each configuration; a line joins those that none other beats."""
-    figure, axes = _plot((7.2, 4.6), "AUROC and memory", ram_label, "image AUROC")
+    figure, axes = plot((7.2, 4.6), "AUROC and memory", ram_label, "image AUROC")
     front = pareto_front(costs)
     axes.step(
         [c.ram for c in front], [c.auroc for c in front], where="post", color=GREY, linewidth=1, zorder=1
@@ -217,7 +219,7 @@ def qualitative_figure(rows: Sequence[tuple[str, Array, Result]]) -> Figure:
     return figure
 
 
-def _plot(size: tuple[float, float], title: str, x_label: str, y_label: str) -> tuple[Figure, Axes]:
+def plot(size: tuple[float, float], title: str, x_label: str, y_label: str) -> tuple[Figure, Axes]:
     figure = Figure(figsize=size)
     FigureCanvasAgg(figure)
     axes = figure.subplots()
@@ -227,7 +229,7 @@ def _plot(size: tuple[float, float], title: str, x_label: str, y_label: str) -> 
 
 def _square(title: str, x_label: str, y_label: str) -> tuple[Figure, Axes]:
     """Axes from 0 to 1, with room for lines that run along their edges."""
-    figure, axes = _plot((4.2, 4.2), title, x_label, y_label)
+    figure, axes = plot((4.2, 4.2), title, x_label, y_label)
     axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), aspect="equal")
     return figure, axes
 

@@ -40,15 +40,21 @@ class Picture:
 
 
 def picture_of(sample: Sample, result: Result) -> Picture:
-    height, width = result.geometry.height, result.geometry.width
-    heat = _shrunk(result.map, HEAT_SIDE)
+    truth = _truth_path(sample, result.geometry.height, result.geometry.width)
+    return picture(load_pixels(sample.path), result.map, result.pixel_threshold, truth)
+
+
+def picture(pixels: Array, heat: Floats, threshold: float, truth: str = "") -> Picture:
+    """Pixels (H, W, 3) under heat (H, W) in the colours of the threshold."""
+    height, width = heat.shape
+    heat = _shrunk(heat, HEAT_SIDE)
     return Picture(
         width=width,
         height=height,
-        photo=_photo(load_pixels(sample.path)),
-        heat=encoded(heat_layer(heat, result.pixel_threshold), "WEBP"),
-        predicted=outline_path(heat, result.pixel_threshold, height, width),
-        truth=_truth_path(sample, height, width),
+        photo=_photo(pixels),
+        heat=encoded(heat_layer(heat, threshold), "WEBP"),
+        predicted=outline_path(heat, threshold, height, width),
+        truth=truth,
     )
 
 

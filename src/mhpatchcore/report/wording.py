@@ -9,6 +9,7 @@ from statistics import median
 from typing import Any
 
 from mhpatchcore import __version__
+from mhpatchcore.calibration import Calibration
 from mhpatchcore.detector import Detector
 from mhpatchcore.evaluation import Evaluation
 from mhpatchcore.metrics import f1_max
@@ -89,17 +90,22 @@ def headline(evaluation: Evaluation) -> str:
 
 def promise(evaluation: Evaluation, detector: Detector) -> str:
     """What the threshold was made to hold, and what came of it."""
-    calibration = detector.calibration
-    if not math.isfinite(evaluation.threshold):
+    text = threshold_promise(detector.calibration)
+    if math.isfinite(evaluation.threshold) and evaluation.image.n_normal:
+        text += f" Here it rejected {percent(len(evaluation.false_alarms) / evaluation.image.n_normal)}."
+    return text
+
+
+def threshold_promise(calibration: Calibration) -> str:
+    """What the threshold was made to hold."""
+    if not math.isfinite(calibration.threshold):
         return "The model has no threshold: it was learnt from too few images to set one, so nothing is rejected."
     text = (
-        f"At the threshold of {number(evaluation.threshold)}, set from {calibration.n} good images to reject about "
+        f"The threshold of {number(calibration.threshold)} was set from {calibration.n} good images to reject about "
         f"{percent(calibration.supported_rate)} of good parts"
     )
     if calibration.supported_rate > calibration.false_alarm:
         text += f" (so few images cannot support the {percent(calibration.false_alarm)} that was asked for)"
-    if evaluation.image.n_normal:
-        text += f". Here it rejected {percent(len(evaluation.false_alarms) / evaluation.image.n_normal)}"
     return text + "."
 
 
@@ -141,6 +147,7 @@ def provenance(detector: Detector) -> Facts:
     return [
         ("mhpatchcore", __version__),
         ("Training images", f"{len(detector.images)} ({detector.moments.n} patches)"),
+        *([("Left out as suspicious", number(detector.excluded))] if detector.excluded else []),
         ("Backbone", f"{info.name}, {info.descriptor} of {number(info.layers)}, {info.precision}"),
         ("Weights", info.weights_source),
         ("Weights SHA-256", info.weights_sha256),

@@ -1,0 +1,169 @@
+"""The page about a fit: what was learnt, how well the bank covers it, which images look as if they do not belong."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib import rc_context
+from matplotlib.figure import Figure
+from matplotlib.ticker import PercentFormatter
+
+from mhpatchcore.coverage import LEVELS, Coverage
+from mhpatchcore.detector import Detector, Study
+from mhpatchcore.errors import ImageError
+from mhpatchcore.files import atomic_path
+from mhpatchcore.images import load_pixels
+from mhpatchcore.maps import original_map
+from mhpatchcore.report import wording
+from mhpatchcore.report.figures import (
+    BLUE,
+    GREY,
+    STYLE,
+    VERMILION,
+    Series,
+    figure_bytes,
+    histogram_figure,
+    lines_figure,
+    plot,
+)
+from mhpatchcore.report.page import render_page
+from mhpatchcore.report.pictures import Picture, picture
+from mhpatchcore.report.wording import Tile, percent
+from mhpatchcore.suspicion import Suspect
+
+MAX_SUSPECTS = 12
+MAX_POINTS = 48
+CALM_SHARE = 0.9
+LEVEL_NAMES = {0.5: "half of the patches", 0.9: "90 %", 0.99: "99 %", 1.0: "all of them"}
+
+
+def write_fit_report(study: Study, name: str, path: str | Path, telemetry: Mapping[str, Any]) -> None:
+    with atomic_path(path) as temporary:
+        # file names may hold bytes that are no text
+        temporary.write_text(render(study, name, telemetry), encoding="utf-8", errors="replace")
+
+
+def render(study: Study, name: str, telemetry: Mapping[str, Any]) -> str:
+    """The page as text; `name` is that of the model."""
+    detector = study.detector
+    return render_page(
+        "fit.html.j2",
+        eyebrow="Fit report",
+        name=name,
+        headline=_headline(detector),
+        promise=wording.threshold_promise(detector.calibration),
+        tiles=_tiles(detector),
+        figures=_figures(study),
+        coverage_note=(
+            "Coverage is the squared distance from training patches to the nearest row of the bank, image after image. "
+            "A stretch that lies higher than the rest holds images the bank represents less well."
+        ),
+        suspects_note=_suspects_note(study),
+        exhibits=_exhibits(study),
+        telemetry=wording.telemetry_facts(telemetry),
+        phases=wording.telemetry_phases(telemetry),
+        provenance=wording.provenance(detector),
+        settings=wording.settings(detector),
+    )
+
+
+def _learnt_images(detector: Detector) -> int:
+    return detector.moments.n // detector.backbone.patches_per_image
+
+
+def _headline(detector: Detector) -> str:
+    text = f"Learnt from {_learnt_images(detector)} images"
+    return text + (f", {len(detector.excluded)} left out as suspicious" if detector.excluded else "")
+
+
+def _tiles(detector: Detector) -> list[Tile]:
+    info, calibration, whitening = detector.backbone.info, detector.calibration, detector.whitening
+    patches, rows = detector.moments.n, len(detector.bank_raw)
+    threshold = wording.number(calibration.threshold)
+    return [
+        Tile(
+            "Images",
+            str(_learnt_images(detector)),
+            f"{patches} patches, {info.grid[1]} × {info.grid[0]} each",
+        ),
+        Tile("Bank", str(rows), f"rows, {percent(rows / patches)} of all patches"),
+        Tile(
+            "Dimensions",
+            str(whitening.k),
+            f"of {info.dim}, with {percent(whitening.retained)} of the variance",
+        ),
+        Tile("Threshold", threshold, f"from {calibration.n} images, {calibration.method}"),
+        Tile("False alarms", percent(calibration.supported_rate), "of good parts, as the threshold promises"),
+    ]
+
+
+def _figures(study: Study) -> list[tuple[str, bytes]]:
+    """Descriptions and SVG files."""
+    detector = study.detector
+    scores, threshold = detector.calibration.scores, detector.threshold
+    drawn = []
+    if len(scores):
+        told = f"Histogram of the scores of {len(scores)} calibration images, threshold {wording.number(threshold)}"
+        drawn.append((told, histogram_figure(np.zeros(len(scores), bool), scores, threshold)))
+    kept = detector.whitening.k
+    drawn.append((f"Retained variance: {kept} directions", variance_figure(detector.variances, kept)))
+    if study.coverage is not None:
+        drawn.append(("Distances from training patches to the bank", coverage_figure(study.coverage)))
+    return [(text, figure_bytes(figure, "svg")) for text, figure in drawn]
+
+
+@rc_context(STYLE)
+def variance_figure(variances: np.ndarray[Any, Any], kept: int) -> Figure:
+    """The share of the variance within the first directions, of variances (d,), and how many are kept."""
+    figure, axes = plot((6.4, 4.0), "Retained variance", "directions", "share of the variance")
+    share = np.cumsum(variances) / max(float(variances.sum()), 1e-300)
+    axes.plot(np.arange(1, len(share) + 1), share, color=BLUE)
+    axes.axvline(kept, color=GREY, linestyle=":", linewidth=1)
+    label = f"{kept} kept, {percent(float(share[kept - 1]))}"
+    axes.plot(kept, share[kept - 1], "o", color=VERMILION, markeredgecolor="black", label=label)
+    axes.set(ylim=(0, 1.03), xlim=(0, len(share) + 1))
+    axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+    axes.legend(loc="lower right")
+    return figure
+
+
+def coverage_figure(coverage: Coverage) -> Figure:
+    """Quantiles over the images in their order; neighbouring chunks are joined, by the worst, if there are many."""
+    after = np.cumsum(coverage.images)
+    groups = np.array_split(np.arange(len(after)), min(MAX_POINTS, len(after)))
+    worst = np.stack([coverage.quantiles[group].max(axis=0) for group in groups])
+    x = np.array([after[group[-1]] for group in groups])
+    series = [Series(LEVEL_NAMES[level], x, worst[:, i]) for i, level in enumerate(LEVELS)]
+    return lines_figure(series[::-1], "Coverage", "training images", "squared distance to the bank within")
+
+
+def _suspects_note(study: Study) -> str:
+    excluded = len(study.detector.excluded)
+    text = (
+        "Training images by how far they stand from all others; the number is a multiple of the typical image's. "
+        "Heat is in units of what nine in ten images stay below. A defect among them belongs out of the folder"
+    )
+    return text + (
+        f"; {excluded} were left out of this fit." if excluded else ", or fit with --exclude-suspicious."
+    )
+
+
+def _exhibits(study: Study) -> list[tuple[Suspect, Picture]]:
+    if not study.suspects:
+        return []
+    calm = float(np.quantile([suspect.score for suspect in study.suspects], CALM_SHARE))
+    config, found = study.detector.config, []
+    for suspect in study.suspects[: max(MAX_SUSPECTS, len(study.detector.excluded))]:
+        if suspect.patches is None:
+            continue
+        try:
+            pixels = load_pixels(suspect.source)
+        except ImageError:
+            continue  # it has gone since it was read
+        where = config.preprocessing.geometry(*pixels.shape[:2])
+        heat = original_map(suspect.patches, config.size, config.size, config.sigma, where)
+        found.append((suspect, picture(pixels, heat, calm)))
+    return found
