@@ -26,8 +26,9 @@ CHANGES: dict[str, Callable[[Image.Image], Image.Image]] = {
     "brightness × 1.05": lambda image: ImageEnhance.Brightness(image).enhance(1.05),
     "brightness × 1.2": lambda image: ImageEnhance.Brightness(image).enhance(1.2),
     "contrast × 0.8": lambda image: ImageEnhance.Contrast(image).enhance(0.8),
-    "blur of 0.5 px": lambda image: image.filter(ImageFilter.GaussianBlur(0.5)),
+    "contrast × 0.5": lambda image: ImageEnhance.Contrast(image).enhance(0.5),
     "blur of 1 px": lambda image: image.filter(ImageFilter.GaussianBlur(1)),
+    "blur of 2 px": lambda image: image.filter(ImageFilter.GaussianBlur(2)),
     "noise of 3 grey levels": lambda image: Image.fromarray(_noisy(np.asarray(image), 3)),
 }
 DEFECT_SHARES = (0.02, 0.1)
@@ -113,10 +114,10 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("data", type=Path, help="a category with many normal images")
     parser.add_argument("--fit", type=int, default=250, help="normal images to learn from")
-    parser.add_argument("--fresh", type=int, default=600, help="at most so many other normal images")
-    parser.add_argument("--changed", type=int, default=200, help="so many of them are changed")
+    parser.add_argument("--fresh", type=int, default=500, help="at most so many other normal images")
+    parser.add_argument("--changed", type=int, default=150, help="so many of them are changed")
     parser.add_argument("--sizes", type=int, nargs="+", default=[20, 50, 100], help="images in a draw")
-    parser.add_argument("--draws", type=int, default=500, help="random draws")
+    parser.add_argument("--draws", type=int, default=300, help="random draws")
     parser.add_argument("--calibration", default="cross-image", help="cross-image or held-out")
     parser.add_argument("--out", default=None, help="a JSON file for all scores")
     return parser.parse_args()

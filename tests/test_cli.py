@@ -28,7 +28,7 @@ from mhpatchcore.presets import PRESETS
 __all__ = ["graphs", "run"]  # fixtures
 
 COMMANDS = (
-    *("fit", "score", "evaluate", "info", "calibrate", "update", "merge", "demo"),
+    *("fit", "score", "evaluate", "monitor", "info", "calibrate", "update", "merge", "demo"),
     *("benchmark", "ladder", "presets"),
 )
 

@@ -19,6 +19,7 @@ from mhpatchcore.demo_data import vial_image
 from mhpatchcore.evidence import NEAREST, explain, patch_box
 from mhpatchcore.images import load_view
 from mhpatchcore.report.evidence import evidence_figure
+from mhpatchcore.report.figures import figure_bytes
 
 __all__ = ["graphs", "run"]  # fixtures
 
@@ -127,6 +128,12 @@ def test_the_picture_names_what_it_shows(detector: Detector, normals: Path) -> N
         texts = _texts(evidence_figure(picture, result, evidence))
         assert any(said in text for text in texts)
         assert any(str(evidence.places[0].nearest[0].image) in text for text in texts)
+
+
+def test_any_name_can_be_drawn(detector: Detector) -> None:
+    strange = replace(detector, images=("two\nlines $x^$ \udcff.png",) * 8)
+    evidence = strange.explain(spoiled())
+    assert figure_bytes(evidence_figure(spoiled(), strange.score(spoiled()), evidence), "png")
 
 
 def _texts(figure: Figure) -> list[str]:

@@ -126,6 +126,8 @@ def test_nonsense_is_refused(exclude: float) -> None:
 def test_more_than_half_are_not_suspicious(pictures: list[np.ndarray]) -> None:
     with pytest.raises(UserError, match="at most half"):
         Detector.fit(pictures[:4], SMALL, exclude_suspicious=3)
+    with pytest.raises(UserError, match="at most half"):
+        Detector.fit(pictures[:4], SMALL, exclude_suspicious=parse_exclusion("100%"))
     with pytest.raises(UserError, match="10 or 5%"):
         parse_exclusion("many")
 

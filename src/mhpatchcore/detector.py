@@ -151,7 +151,7 @@ class Detector:
         """Learn from normal images: a folder, paths, or arrays. `settings` are fields of `Config`.
 
         `weights` is a local weights file for the backbone; `execution` says how the work is done. The images that
-        stand farthest from the rest can be left out: so many, or a share below 1.
+        stand farthest from the rest can be left out: so many (an int), or a share of them (a float).
         """
         scrutiny = Scrutiny(exclude=exclude_suspicious)
         return Detector.study(

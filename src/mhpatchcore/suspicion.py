@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -35,8 +36,8 @@ SHOWN = 24
 class Scrutiny:
     """What a fit should find out about its images. Only `exclude` changes the model.
 
-    `rank` orders the images by suspicion, `exclude` leaves the most suspicious ones out (a number of them, or a
-    share below 1), `coverage` measures how well the bank covers the patches.
+    `rank` orders the images by suspicion, `exclude` leaves the most suspicious ones out (an int is a number of
+    them, a float a share), `coverage` measures how well the bank covers the patches.
     """
 
     rank: bool = False
@@ -44,7 +45,7 @@ class Scrutiny:
     coverage: bool = False
 
     def __post_init__(self) -> None:
-        if self.exclude < 0 or (self.exclude > 1 and self.exclude != int(self.exclude)):
+        if not 0 <= self.exclude <= (1 if isinstance(self.exclude, float) else inf):
             raise UserError(
                 f"what to exclude is a number of images or a share of them, such as 5 or 5 %, not {self.exclude}"
             )
@@ -59,7 +60,7 @@ class Scrutiny:
         >>> Scrutiny(exclude=0.05).to_exclude(210), Scrutiny(exclude=4).to_exclude(210)
         (10, 4)
         """
-        count = round(self.exclude * n) if 0 < self.exclude < 1 else int(self.exclude)
+        count = round(self.exclude * n) if isinstance(self.exclude, float) else self.exclude
         if count > LARGEST_SHARE * n:
             raise UserError(
                 f"cannot leave {count} of {n} images out as suspicious: at most half, or they are the normal ones"
@@ -167,13 +168,9 @@ def parse_exclusion(text: str) -> int | float:
     (10, 0.05, 0.05)
     """
     try:
-        return (
-            float(text.removesuffix("%")) / 100
-            if text.endswith("%")
-            else float(text)
-            if "." in text
-            else int(text)
-        )
+        if text.endswith("%"):
+            return float(text[:-1]) / 100
+        return float(text) if "." in text else int(text)
     except ValueError:
         raise UserError(
             f"--exclude-suspicious takes a number of images or a share, for example 10 or 5%, not '{text}'"

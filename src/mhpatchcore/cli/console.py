@@ -88,6 +88,15 @@ def counted(n: int, thing: str) -> str:
     return f"{n} {thing}" if n == 1 else f"{n} {thing}s"
 
 
+def printable(name: str) -> str:
+    """A file name on one line, whatever it holds.
+
+    >>> print(printable("two\\nlines.png"))
+    'two\\nlines.png'
+    """
+    return name if name.isprintable() else ascii(name)
+
+
 def print_json(value: Any) -> None:
     print(json.dumps(_representable(value), indent=2))
 

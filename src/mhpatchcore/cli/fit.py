@@ -13,6 +13,7 @@ from mhpatchcore.cli.console import (
     QuietFlag,
     counted,
     print_json,
+    printable,
     progress_display,
     warn,
 )
@@ -182,11 +183,13 @@ def fit(
     print(f"  bank       {facts['rows']} rows of {facts['dimensions']} dimensions")
     print(f"  threshold  {threshold_note(detector)}")
     if detector.excluded:
-        print(f"  left out   {', '.join(detector.excluded)}")
+        print(f"  left out   {', '.join(map(printable, detector.excluded))}")
     if suspects:
         print("  suspicious (× the typical image)")
     for suspect in suspects:
-        print(f"    {suspect.times_typical:6.2f}  {suspect.name}{'  (left out)' if suspect.excluded else ''}")
+        print(
+            f"    {suspect.times_typical:6.2f}  {printable(suspect.name)}{'  (left out)' if suspect.excluded else ''}"
+        )
     if report is not None:
         print(f"open: {report}")
     print(f"next: mhpatchcore score {output} IMAGES --heatmaps heatmaps/")

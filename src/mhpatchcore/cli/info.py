@@ -6,7 +6,7 @@ from pathlib import Path
 
 import typer
 
-from mhpatchcore.cli.console import JsonFlag, counted, print_json
+from mhpatchcore.cli.console import JsonFlag, counted, print_json, printable
 from mhpatchcore.cli.fit import summary, threshold_note
 from mhpatchcore.cli.history import history_facts, told
 from mhpatchcore.detector import Detector
@@ -32,7 +32,7 @@ def info(
     print(f"{model}  (written by mhpatchcore {document['version']}, {model.stat().st_size / 1e6:.1f} MB)")
     print(f"  images      {counted(facts['images'], 'normal image')}, {detector.moments.n} patches")
     if detector.excluded:
-        print(f"  left out    {', '.join(detector.excluded)}")
+        print(f"  left out    {', '.join(map(printable, detector.excluded))}")
     print(
         f"  backbone    {backbone.name}, layers {', '.join(backbone.layers)}, {backbone.descriptor} descriptor"
     )

@@ -17,6 +17,7 @@ from mhpatchcore.cli.console import (
     QuietFlag,
     WorkersOption,
     print_json,
+    printable,
     progress_display,
     warn,
 )
@@ -174,7 +175,7 @@ def _print_table(rows: list[dict[str, Any]], skipped: int) -> None:
     print(f"{'score':>9}  {'p-value':>8}  verdict    regions  image   ({limit})")
     for row in rows:
         verdict = "ANOMALOUS" if row["is_anomalous"] else "ok"
-        name = row["image"] if row["image"].isprintable() else ascii(row["image"])  # one line per image
+        name = printable(row["image"])
         print(f"{row['score']:9.4g}  {row['p_value']:8.3g}  {verdict:<9}  {len(row['regions']):7d}  {name}")
     anomalous = sum(row["is_anomalous"] for row in rows)
     print(f"{anomalous} of {len(rows)} anomalous" + (f", {skipped} skipped" if skipped else ""))

@@ -9,7 +9,7 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator, PercentFormatter
+from matplotlib.ticker import MaxNLocator, NullLocator, PercentFormatter
 
 from mhpatchcore.arrays import Doubles, Floats
 from mhpatchcore.drift import Drift
@@ -64,7 +64,7 @@ def _distributions(axes: Axes, scores: Doubles, reference: Floats, threshold: fl
 def _in_order(axes: Axes, scores: Doubles, drift: Drift) -> None:
     place = np.arange(1, len(scores) + 1)
     axes.plot(place, scores, ".", color=VERMILION, markersize=4, label="recent", alpha=0.7)
-    window = max(5, round(WINDOW_SHARE * len(scores)))
+    window = max(9, round(WINDOW_SHARE * len(scores)))
     if len(scores) >= 2 * window:
         views = np.lib.stride_tricks.sliding_window_view(scores, window)
         middle = place[window // 2 : window // 2 + len(views)]
@@ -76,7 +76,7 @@ def _in_order(axes: Axes, scores: Doubles, drift: Drift) -> None:
     )
     axes.set_yscale("log")
     axes.yaxis.set_major_locator(MaxNLocator(5))
-    axes.yaxis.set_minor_locator(MaxNLocator(1))
+    axes.yaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.set(title="In order", xlabel="image", ylabel="score")
     axes.legend(loc="best", fontsize=8)

@@ -116,8 +116,8 @@ def _label(axes: Axes, title: str, note: str) -> None:
     axes.grid(False)
     axes.spines[:].set(visible=True, color="#bfbfbf", linewidth=0.6)
     axes.set_anchor("N")
-    axes.set_title(title, fontsize=9)
-    axes.set_xlabel(note, fontsize=8)
+    axes.set_title(title, fontsize=9, parse_math=False)  # a file name may hold dollars
+    axes.set_xlabel(note, fontsize=8, parse_math=False)
 
 
 def _place_note(place: Place, threshold: float) -> str:
@@ -135,8 +135,10 @@ def _where(patch: NormalPatch) -> str:
 
 
 def _shortened(name: str) -> str:
+    """The end of a name, and a mark for every character that no font can show.
+
+    >>> _shortened("a/folder/with/a/long/name/of/an/image.png"), _shortened("two\\nlines.png")
+    ('…ng/name/of/an/image.png', 'two?lines.png')
     """
-    >>> _shortened("a/folder/with/a/long/name/of/an/image.png")
-    '…ng/name/of/an/image.png'
-    """
-    return name if len(name) <= NAME_LENGTH else "…" + name[-(NAME_LENGTH - 1) :]
+    shown = "".join(letter if letter.isprintable() else "?" for letter in name)
+    return shown if len(shown) <= NAME_LENGTH else "…" + shown[-(NAME_LENGTH - 1) :]
