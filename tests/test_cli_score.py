@@ -19,7 +19,7 @@ from small_detector import PIXELS, small_detector, with_threshold
 
 from mhpatchcore import Detector
 from mhpatchcore.cli.score import COLUMNS
-from mhpatchcore.detector import Result
+from mhpatchcore.result import Result
 
 __all__ = ["graphs", "run"]  # fixtures
 

@@ -14,10 +14,10 @@ from small_detector import PIXELS, small_detector, with_threshold
 
 from mhpatchcore.datasets import Dataset, Sample, load_dataset, read_mask
 from mhpatchcore.demo_data import write_demo_dataset
-from mhpatchcore.detector import Result
 from mhpatchcore.errors import ImageError
 from mhpatchcore.evaluation import Evaluation, Judged, evaluate
 from mhpatchcore.metrics import image_metrics
+from mhpatchcore.result import Result
 
 
 @pytest.fixture(scope="module")

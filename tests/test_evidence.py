@@ -18,6 +18,7 @@ from mhpatchcore import Detector, UserError
 from mhpatchcore.demo_data import vial_image
 from mhpatchcore.evidence import NEAREST, explain, patch_box
 from mhpatchcore.images import load_view
+from mhpatchcore.living.history import event
 from mhpatchcore.report.evidence import evidence_figure
 from mhpatchcore.report.figures import figure_bytes
 
@@ -102,6 +103,11 @@ def test_training_images_are_found_where_they_are_now(detector: Detector, normal
     # vials of 64 pixels in a view of 96
     assert np.allclose(np.array(found.box) * 96 / PIXELS, found.view_box, atol=1)
     assert detector.explain(spoiled()).places[0].nearest[0].file is None
+    at_home = replace(detector, history=(event("fit", str(normals), 8, 8, 0.01),))
+    assert at_home.explain(spoiled()).places[0].nearest[0] == found
+    # an update calls an image by its folder as well, where the name alone was taken
+    renamed = tuple(f"{normals.name}/{name}" for name in detector.images)
+    assert replace(at_home, images=renamed).explain(spoiled()).places[0].nearest[0].file == found.file
 
 
 def test_a_result_can_be_explained_if_it_knows_its_image(detector: Detector, tmp_path: Path) -> None:

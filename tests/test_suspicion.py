@@ -72,6 +72,7 @@ def test_a_fit_without_suspects_is_a_fit_without_those_files(
     assert [Path(name).name for name in trimmed.images] == [path.name for path in clean]
     trimmed.save(tmp_path / "part.mhpc")
     assert Detector.load(tmp_path / "part.mhpc").excluded == trimmed.excluded
+    assert trimmed.updated([vial_image(50, pixels=96)[0]]).excluded == trimmed.excluded
 
 
 def test_broken_images_do_not_shift_the_others(folder: Path, tmp_path: Path) -> None:

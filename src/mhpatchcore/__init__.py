@@ -15,16 +15,17 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from mhpatchcore.config import Config
-    from mhpatchcore.detector import Detector, Result
+    from mhpatchcore.detector import Detector
     from mhpatchcore.errors import UserError
     from mhpatchcore.extraction import Execution
+    from mhpatchcore.result import Result
 
 # imported when first used, so that `import mhpatchcore` itself costs nothing
 _HOMES = {
     "Config": "config",
     "Detector": "detector",
     "Execution": "extraction",
-    "Result": "detector",
+    "Result": "result",
     "UserError": "errors",
 }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from mhpatchcore import backbone as backbones
-from mhpatchcore.arrays import Array, Doubles, Floats, Indices, Mask
+from mhpatchcore.arrays import Array, Doubles, Indices
 from mhpatchcore.backbone.session import Backbone, make_session
 from mhpatchcore.calibration import Calibration
 from mhpatchcore.config import Config
@@ -19,78 +19,17 @@ from mhpatchcore.coverage import Coverage
 from mhpatchcore.errors import ImageError, UserError
 from mhpatchcore.extraction import Execution
 from mhpatchcore.fitting import Fitted, fit
-from mhpatchcore.images import Geometry, ImageLike, list_images, load_view
+from mhpatchcore.images import ImageLike, list_images, load_view
 from mhpatchcore.living.history import Event, event
-from mhpatchcore.maps import Region, original_map, regions_of
 from mhpatchcore.moments import Moments
 from mhpatchcore.parallel import available_cores, ordered_map
-from mhpatchcore.scoring import PatchScores, Scorer
+from mhpatchcore.result import Result
+from mhpatchcore.scoring import Scorer
 from mhpatchcore.suspicion import Scrutiny, Suspect, named_suspects
 from mhpatchcore.whitening import Whitening
 
 if TYPE_CHECKING:
     from mhpatchcore.evidence import Evidence
-
-PEAK_SHARE = 0.8
-
-
-@dataclass(frozen=True, eq=False)
-class Result:
-    """What the detector says about one image.
-
-    `map` and `mask` have the size of the original image and are made when first asked for.
-    """
-
-    path: str | None
-    score: float
-    threshold: float
-    p_value: float
-    pixel_threshold: float
-    patches: PatchScores
-    geometry: Geometry
-    config: Config
-
-    @property
-    def is_anomalous(self) -> bool:
-        return self.score > self.threshold
-
-    @cached_property
-    def map(self) -> Floats:
-        """Smoothed anomaly map (H, W) over the original image, in squared distances."""
-        size = self.config.size
-        return original_map(self.patches.a, size, size, self.config.sigma, self.geometry)
-
-    @cached_property
-    def mask(self) -> Mask:
-        """Predicted segmentation (H, W): where the map exceeds the pixel threshold.
-
-        An anomalous image always shows where it is most so, even if no pixel exceeds the threshold by itself.
-        """
-        limit = self.pixel_threshold
-        if self.is_anomalous:
-            limit = min(limit, PEAK_SHARE * float(self.map.max()))
-        return self.map > limit
-
-    @cached_property
-    def regions(self) -> tuple[Region, ...]:
-        """Connected regions of the mask, highest peak first."""
-        return regions_of(self.mask, self.map)
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "image": self.path,
-            "score": self.score,
-            "threshold": self.threshold,
-            "is_anomalous": self.is_anomalous,
-            "p_value": self.p_value,
-            "regions": [asdict(region) for region in self.regions],
-        }
-
-    def __repr__(self) -> str:
-        verdict = "anomalous" if self.is_anomalous else "normal"
-        return (
-            f"Result({verdict}, score={self.score:.4g}, threshold={self.threshold:.4g}, p={self.p_value:.3g})"
-        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -270,7 +209,7 @@ class Detector:
     def explain(self, image: ImageLike | Result, normals: str | Path | Sequence[str | Path] = ()) -> Evidence:
         """The normal patches that an image's (or a result's) worst places were compared with.
 
-        `normals` says in which folders the training images are now, so that their files can be named.
+        `normals` says in which folders the training images are now, if they are no longer where they were.
         """
         from mhpatchcore.evidence import explain
 

@@ -13,9 +13,9 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from mhpatchcore.arrays import Array, Floats, Mask
-from mhpatchcore.detector import Result
 from mhpatchcore.files import atomic_path
 from mhpatchcore.images import ImageLike, load_pixels
+from mhpatchcore.result import Result
 
 # dark violet → red → yellow: rising lightness reads in grey print, and no red–green contrast is needed
 _STOPS = np.array([[60, 10, 90], [150, 20, 110], [220, 60, 60], [250, 150, 40], [252, 240, 120]], np.float64)

@@ -11,10 +11,11 @@ import numpy as np
 
 from mhpatchcore.arrays import Mask
 from mhpatchcore.datasets import Dataset, Sample, read_mask
-from mhpatchcore.detector import Detector, Result
+from mhpatchcore.detector import Detector
 from mhpatchcore.errors import ImageError
 from mhpatchcore.metrics import ImageMetrics, image_metrics
 from mhpatchcore.pixel_metrics import PixelMetrics, PixelScores
+from mhpatchcore.result import Result
 
 
 @dataclass(frozen=True)

@@ -20,10 +20,11 @@ import numpy as np
 
 from mhpatchcore.arrays import Doubles, Floats, Indices
 from mhpatchcore.backbone.descriptors import LOCAL
-from mhpatchcore.detector import Detector, Result
+from mhpatchcore.detector import Detector
 from mhpatchcore.errors import ImageError, UserError
 from mhpatchcore.images import Geometry, ImageLike, load_pixels, load_view
 from mhpatchcore.maps import Region
+from mhpatchcore.result import Result
 
 Box = tuple[int, int, int, int]  # top, left, bottom, right
 PLACES, NEAREST, DIRECTIONS = 3, 3, 3
@@ -93,13 +94,15 @@ def explain(
 ) -> Evidence:
     """Evidence for one image, or for a result of one read from a file.
 
-    `normals` says in which folders the training images are now, so that their files can be named.
+    `normals` says in which folders the training images are now, if they are no longer where they were.
     """
     result = image if isinstance(image, Result) else detector.score(image)
     source = image if not isinstance(image, Result) else result.path
     if source is None:
         raise UserError("this result is of an array, which it does not keep: give explain the array itself")
-    folders = [Path(folder) for folder in ([normals] if isinstance(normals, str | Path) else normals)]
+    given = [normals] if isinstance(normals, str | Path) else normals
+    learnt_from = [event.source for event in detector.history if event.what in ("fit", "update")]
+    folders = [Path(folder) for folder in (*given, *learnt_from)]
     view, _ = load_view(source, detector.config.preprocessing)
     descriptors = detector.backbone(view[None])[0]
     places = []
@@ -205,7 +208,7 @@ def _normal_patch(detector: Detector, row: int, distance: float, folders: Sequen
     if image < 0:
         return NormalPatch(None, None, distance)
     name, box = detector.images[image], patch_box(detector, *place)
-    for file in [*(folder / name for folder in folders), Path(name)]:
+    for file in [*(_file_in(folder, name) for folder in folders), Path(name)]:
         try:
             height, width = load_pixels(file).shape[:2] if file.is_file() else (0, 0)
         except ImageError:
@@ -214,6 +217,11 @@ def _normal_patch(detector: Detector, row: int, distance: float, folders: Sequen
             where = detector.config.preprocessing.geometry(height, width)
             return NormalPatch(name, box, distance, str(file), in_original(box, where, detector.config.size))
     return NormalPatch(name, box, distance)
+
+
+def _file_in(folder: Path, name: str) -> Path:
+    """An update puts the folder's name before a name that was taken already."""
+    return (folder.parent if name.startswith(f"{folder.name}/") else folder) / name
 
 
 def _layer_shares(detector: Detector, difference: Doubles) -> tuple[LayerShare, ...]:

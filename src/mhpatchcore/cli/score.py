@@ -22,9 +22,10 @@ from mhpatchcore.cli.console import (
     warn,
 )
 from mhpatchcore.cli.paths import check_folder, check_input_folder
-from mhpatchcore.detector import Detector, Result
+from mhpatchcore.detector import Detector
 from mhpatchcore.errors import ImageError, UserError
 from mhpatchcore.images import ImageLike, list_images
+from mhpatchcore.result import Result
 
 COLUMNS = ("image", "score", "threshold", "is_anomalous", "p_value", "regions")
 

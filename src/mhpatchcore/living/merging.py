@@ -45,7 +45,8 @@ def merged(detectors: Sequence[Detector], labels: Sequence[str] = ()) -> Detecto
     source = ", ".join(sorted(labels))
     happened = event("merge", source, 0, total, first.config.false_alarm)
     history = (*in_order([one.history for one, _ in ordered]), happened)
-    return Detector.of(first.config, first.backbone, fitted, images, history)
+    excluded = tuple(name for one, _ in ordered for name in one.excluded)
+    return Detector.of(first.config, first.backbone, fitted, images, history, excluded)
 
 
 def _rank(detector: Detector) -> tuple[int, str]:

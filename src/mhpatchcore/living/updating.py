@@ -34,9 +34,8 @@ def updated(
     total = fitted.moments.n // backbone.patches_per_image
     happened = event("update", source_name(normals), len(fitted.images), total, detector.config.false_alarm)
     names = told_apart(image_names(images, normals), detector.images, Path(source_name(normals)).name)
-    return Detector.of(
-        detector.config, detector.backbone, fitted, (*detector.images, *names), (*detector.history, happened)
-    )
+    images_now, history = (*detector.images, *names), (*detector.history, happened)
+    return Detector.of(detector.config, detector.backbone, fitted, images_now, history, detector.excluded)
 
 
 def told_apart(names: Sequence[str], known: Sequence[str], label: str) -> tuple[str, ...]:

@@ -13,11 +13,11 @@ from matplotlib.patches import Rectangle
 from matplotlib.patheffects import withStroke
 
 from mhpatchcore.arrays import Array
-from mhpatchcore.detector import Result
 from mhpatchcore.drawing import outlined
 from mhpatchcore.evidence import NEAREST, Box, Evidence, NormalPatch, Place
 from mhpatchcore.images import load_pixels
 from mhpatchcore.report.figures import STYLE
+from mhpatchcore.result import Result
 
 PATCH = "#E69F00"
 CELLS = 8.5  # of the grid, across a crop

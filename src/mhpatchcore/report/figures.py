@@ -24,10 +24,10 @@ from numpy.typing import ArrayLike
 from PIL import Image
 
 from mhpatchcore.arrays import Array, Doubles
-from mhpatchcore.detector import Result
 from mhpatchcore.drawing import outlined, overlay
 from mhpatchcore.files import atomic_path
 from mhpatchcore.metrics import auroc, average_precision, precision_recall_curve, roc_curve
+from mhpatchcore.result import Result
 
 BLUE, VERMILION, GREY = "#0072B2", "#D55E00", "#595959"
 # Okabe and Ito's colours that stand out on white, each with a marker and a dash pattern of its own

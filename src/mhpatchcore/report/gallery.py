@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mhpatchcore.datasets import Sample
-from mhpatchcore.detector import Result
 from mhpatchcore.report.pictures import Picture, picture_of
+from mhpatchcore.result import Result
 
 FALSE_ALARM, MISSED, FOUND, PASSED = "false alarm", "missed", "found", "passed"
 

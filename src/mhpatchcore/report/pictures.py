@@ -16,10 +16,10 @@ from PIL import Image
 
 from mhpatchcore.arrays import Array, Floats, Mask
 from mhpatchcore.datasets import Sample, read_mask
-from mhpatchcore.detector import Result
 from mhpatchcore.drawing import overlay
 from mhpatchcore.errors import ImageError
 from mhpatchcore.images import load_pixels
+from mhpatchcore.result import Result
 
 PHOTO_SIDE, HEAT_SIDE, MASK_SIDE = 1024, 256, 512
 
