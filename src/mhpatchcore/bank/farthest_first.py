@@ -47,8 +47,7 @@ def farthest_first(
     z = np.ascontiguousarray(z, np.float32)
     resolution = ROUNDING * float(np.einsum("ij,ij->i", z, z).max())
     chosen = [] if covered is not None else [start]
-    queries = search_queries(z)
-    nearest = _nearest(queries, z[chosen] if covered is None else covered, workers)
+    nearest = distances_to_nearest(z, z[chosen] if covered is None else covered, workers)
     nearest[chosen] = 0.0
     k = min(k, n)
     while len(chosen) < k:
@@ -56,7 +55,7 @@ def farthest_first(
         if float(nearest[block].max()) <= resolution:
             return np.array(chosen + _select_closely(z, chosen, covered, k - len(chosen)), np.intp)
         picks = block[_select_within(z[block], nearest[block], max(tau, resolution), k - len(chosen))]
-        np.minimum(nearest, _nearest(queries, z[picks], workers), out=nearest)
+        np.minimum(nearest, distances_to_nearest(z, z[picks], workers), out=nearest)
         nearest[picks] = 0.0
         chosen.extend(int(row) for row in picks)
         if progress is not None:
@@ -124,18 +123,15 @@ def _least_squares(x: Doubles, y: Doubles) -> Doubles:
 
 
 def distances_to_nearest(z: Floats, targets: Floats, workers: int = 1) -> Floats:
-    """Squared distance of every row of z (n, dim) to the nearest row of targets (m, dim)."""
-    return _nearest(search_queries(z), targets, workers)
-
-
-def _nearest(queries: Floats, targets: Floats, workers: int) -> Floats:
-    """The same for search queries (n, dim + 2), in tasks of fixed size."""
-    rows = search_targets(targets)
+    """Squared distance of every row of z (n, dim) to the nearest row of targets (m, dim), in tasks of fixed size."""
+    rows, norms = -2 * targets, np.einsum("ij,ij->i", targets, targets)[:, None]
 
     def nearest(start: int) -> Floats:
-        # queries in columns: the minimum then runs over whole lines of memory, which is several times faster
-        products = rows @ queries[start : start + ROWS_PER_TASK].T
-        least: Floats = np.maximum(products.min(axis=0), 0)
-        return least
+        piece = z[start : start + ROWS_PER_TASK]
+        # rows of z in columns: the minimum then runs along memory, which is several times faster
+        products = rows @ piece.T
+        products += norms
+        least: Floats = products.min(axis=0) + np.einsum("ij,ij->i", piece, piece)
+        return np.maximum(least, 0, out=least)
 
-    return np.concatenate(list(ordered_map(nearest, range(0, len(queries), ROWS_PER_TASK), workers)))
+    return np.concatenate(list(ordered_map(nearest, range(0, len(z), ROWS_PER_TASK), workers)))
