@@ -33,6 +33,8 @@ COLUMNS: dict[str, Any] = {
     "telemetry": {"phases": []},
     "problems": [],
     "version": "0.1.0",
+    "files": [],
+    "cell_seconds": 15.0,
 }
 
 

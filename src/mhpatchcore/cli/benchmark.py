@@ -86,7 +86,11 @@ def ladder(
     numbers = _possible(_numbers(sizes), len(load_dataset(data).train), data)
     changes = _changes(backbone, settings)
     file = str(weights) if weights else None
-    specs = [CellSpec(str(data), name, _config(name, changes), file, n) for n in numbers for name in LADDER]
+    specs = [
+        CellSpec(str(data), name, _config(name, changes), file, n, figures=False)
+        for n in numbers
+        for name in LADDER
+    ]
     outcomes = _run(specs, out)
     _finish(outcomes, write_ladder(_rows(outcomes), out), as_json)
 

@@ -13,6 +13,7 @@ import typer
 
 PHASES = {
     "extract": "reading images",
+    "moments": "whitening",
     "bank": "building the bank",
     "select": "selecting rows",
     "shrinkage": "choosing shrinkage",

@@ -128,6 +128,7 @@ def fit(
     given = dict(locals())
     from mhpatchcore.detector import Detector
     from mhpatchcore.extraction import Execution
+    from mhpatchcore.parallel import available_cores
     from mhpatchcore.presets import preset as named
 
     config = settings_from(settings, given, named(preset).config)
@@ -135,7 +136,7 @@ def fit(
     started = time.perf_counter()
     with progress_display(quiet) as progress:
         execution = Execution(
-            **({"workers": workers} if workers else {}),
+            workers=workers or available_cores(),
             batch=batch,
             spool=spool,
             spool_folder=spool_dir,

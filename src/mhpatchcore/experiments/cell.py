@@ -1,7 +1,8 @@
 """One cell of a grid: fit one configuration on one data set, evaluate it, and record quality and cost.
 
-Run as `python -m mhpatchcore.experiments.cell SPEC.json RESULT.json`, in a process of its own, so that peak memory
-belongs to this cell alone.
+Run as `python -m mhpatchcore.experiments.cell SPEC.json RESULT.json FOLDER`, in a process of its own, so that peak
+memory belongs to this cell alone. The verdicts on all images and the cell's figures go into FOLDER, after everything
+has been measured.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isnan
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mhpatchcore import __version__
 from mhpatchcore.config import Config
@@ -23,12 +24,16 @@ from mhpatchcore.datasets import Dataset, load_dataset
 from mhpatchcore.errors import UserError
 from mhpatchcore.files import write_text
 
+if TYPE_CHECKING:  # a cell loads them itself; who plans a grid does not need them
+    from mhpatchcore.detector import Detector
+    from mhpatchcore.telemetry import Telemetry
+
 MS = 1000.0
 
 
 @dataclass(frozen=True)
 class CellSpec:
-    """What a cell computes. `train` limits the normal images to a fixed nested subset."""
+    """What a cell computes. `train` limits the normal images to a fixed nested subset; `figures` are drawn if wanted."""
 
     data: str
     preset: str
@@ -36,6 +41,7 @@ class CellSpec:
     weights: str | None = None
     train: int | None = None
     label: str = ""
+    figures: bool = True
 
     @property
     def name(self) -> str:
@@ -70,6 +76,7 @@ class CellSpec:
             "weights": self.weights,
             "train": self.train,
             "label": self.label,
+            "figures": self.figures,
         }
 
     @staticmethod
@@ -82,8 +89,8 @@ def _state(path: Path) -> tuple[int, int]:
     return state.st_size, state.st_mtime_ns
 
 
-def run_cell(spec: CellSpec) -> dict[str, Any]:
-    """Fit and evaluate; one flat row of results."""
+def run_cell(spec: CellSpec, folder: Path) -> dict[str, Any]:
+    """Fit, evaluate, write verdicts and figures below `folder`; one row of results."""
     from mhpatchcore.detector import Detector
     from mhpatchcore.evaluation import evaluate
     from mhpatchcore.extraction import Execution
@@ -91,24 +98,19 @@ def run_cell(spec: CellSpec) -> dict[str, Any]:
 
     dataset = spec.dataset()
     telemetry = Telemetry()
+    execution = Execution(progress=telemetry.progress, spent=telemetry.spent)
     started = time.perf_counter()
-    detector = Detector.fit(
-        dataset.train, spec.config, weights=spec.weights, execution=Execution(progress=telemetry.progress)
-    )
+    detector = Detector.fit(dataset.train, spec.config, weights=spec.weights, execution=execution)
     fit_seconds = time.perf_counter() - started
     telemetry.finish()
     fit_peak = telemetry.peak_rss
-    started = last_scored = time.perf_counter()
-
-    def watch(*_: object) -> None:
-        nonlocal last_scored
-        last_scored = time.perf_counter()
-
-    evaluation = evaluate(detector, dataset, watch=watch, progress=telemetry.progress)
-    infer_seconds = last_scored - started  # without the metrics, which no production line computes
+    infer_seconds, peak = _infer(detector, dataset, telemetry)
+    evaluation = evaluate(
+        detector, dataset, progress=lambda _, done, total: telemetry.progress("metrics", done, total)
+    )
     telemetry.finish()
     image, pixel = evaluation.image, evaluation.pixel
-    return {
+    row = {
         "dataset": dataset.name,
         "preset": spec.preset,
         "label": spec.label,
@@ -129,7 +131,7 @@ def run_cell(spec: CellSpec) -> dict[str, Any]:
         "infer_seconds": infer_seconds,
         "ms_per_image": MS * infer_seconds / len(dataset.test),
         "fit_peak_rss": fit_peak,
-        "peak_rss": telemetry.peak_rss,
+        "peak_rss": peak,
         "baseline_rss": telemetry.baseline_rss,
         "rows": len(detector.bank_raw),
         "dimensions": detector.whitening.k,
@@ -137,6 +139,30 @@ def run_cell(spec: CellSpec) -> dict[str, Any]:
         "problems": list(evaluation.problems),
         "version": __version__,
     }
+    # matplotlib comes in here: the memory it takes is not the detector's
+    from mhpatchcore.experiments.showing import write_figures, write_verdicts
+
+    verdicts = write_verdicts(evaluation, Path(spec.data), folder / "cells" / f"{spec.name}.csv")
+    files = [verdicts]
+    if spec.figures:
+        files += write_figures(detector, dataset, evaluation, folder / "figures" / spec.name)
+    return row | {"files": [path.relative_to(folder).as_posix() for path in files]}
+
+
+def _infer(detector: Detector, dataset: Dataset, telemetry: Telemetry) -> tuple[float, int]:
+    """Score all test images and nothing else: seconds, and the peak of memory up to then.
+
+    Metrics come later, in a pass of their own: over pixels they take longer than the scores, and no production line
+    computes them.
+    """
+    started = time.perf_counter()
+    total = len(dataset.test)
+    telemetry.progress("score", 0, total)
+    for done, _ in enumerate(detector.score_many([sample.path for sample in dataset.test]), start=1):
+        telemetry.progress("score", done, total)
+    seconds = time.perf_counter() - started
+    telemetry.finish()
+    return seconds, telemetry.peak_rss
 
 
 def _known(value: float) -> float | None:
@@ -145,10 +171,10 @@ def _known(value: float) -> float | None:
 
 
 def main() -> None:
-    spec_path, result_path = sys.argv[1:]
+    spec_path, result_path, folder = sys.argv[1:]
     spec = CellSpec.from_json(json.loads(Path(spec_path).read_text()))
     try:
-        row = run_cell(spec)
+        row = run_cell(spec, Path(folder))
     except UserError as error:
         sys.exit(" ".join(str(error).splitlines()))
     write_text(result_path, json.dumps(row, indent=1))

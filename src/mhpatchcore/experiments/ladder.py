@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mhpatchcore.experiments.table import Entry, Table, best_marked
-from mhpatchcore.experiments.writing import write_figure, write_formats
+from mhpatchcore.experiments.writing import write_formats
 from mhpatchcore.presets import PRESETS
 
 Row = dict[str, Any]
@@ -20,7 +20,7 @@ GB = 1e9
 
 def write_ladder(rows: Sequence[Row], folder: Path) -> list[Path]:
     """The ladder's table and its plot of memory against the number of images."""
-    from mhpatchcore.report.figures import Series, lines_figure
+    from mhpatchcore.report.figures import Series, lines_figure, save_figure
 
     series = []
     for name in LADDER:
@@ -32,7 +32,7 @@ def write_ladder(rows: Sequence[Row], folder: Path) -> list[Path]:
     if not series:
         return files
     figure = lines_figure(series, "Memory and data", "normal training images", "peak RAM (GB)")
-    return [*files, *write_figure(figure, folder / "figures" / "ram-growth")]
+    return [*files, *save_figure(figure, folder / "figures" / "ram-growth")]
 
 
 def ladder_table(rows: Sequence[Row]) -> Table:

@@ -38,7 +38,7 @@ def write_formats(tables: Mapping[str, Table], folder: Path, stem: str = "tables
 
 def _pareto(rows: Sequence[dict[str, Any]], folder: Path) -> list[Path]:
     """Mean image AUROC against the largest peak memory, one point per configuration that has both."""
-    from mhpatchcore.report.figures import Cost, pareto_figure
+    from mhpatchcore.report.figures import Cost, pareto_figure, save_figure
 
     points = []
     for name in dict.fromkeys(row["preset"] for row in rows):
@@ -47,12 +47,4 @@ def _pareto(rows: Sequence[dict[str, Any]], folder: Path) -> list[Path]:
         if aurocs:
             title = PRESETS[name].title if name in PRESETS else name
             points.append(Cost(title, max(row["peak_rss"] for row in own) / 1e6, macro_average(aurocs)))
-    return write_figure(pareto_figure(points), folder / "figures" / "pareto") if points else []
-
-
-def write_figure(figure: Any, stem: Path) -> list[Path]:
-    """A figure as PNG and SVG."""
-    from mhpatchcore.report.figures import save_figure
-
-    save_figure(figure, stem)
-    return [Path(f"{stem}.png"), Path(f"{stem}.svg")]
+    return save_figure(pareto_figure(points), folder / "figures" / "pareto") if points else []

@@ -21,11 +21,8 @@ from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FuncFormatter, Locator, LogLocator, MaxNLocator, NullLocator
 from matplotlib.transforms import Bbox
 from numpy.typing import ArrayLike
-from PIL import Image
 
-from mhpatchcore.arrays import Array, Doubles
-from mhpatchcore.detector import Result
-from mhpatchcore.drawing import outlined, overlay
+from mhpatchcore.arrays import Doubles
 from mhpatchcore.files import atomic_path
 from mhpatchcore.metrics import auroc, average_precision, precision_recall_curve, roc_curve
 
@@ -58,7 +55,6 @@ STYLE: dict[Any, Any] = {
     "svg.hashsalt": "mhpatchcore",  # the same figure gives the same bytes
 }
 BINS = 32
-PANEL_PIXELS = 512
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,11 +83,13 @@ def figure_bytes(figure: Figure, kind: str) -> bytes:
     return buffer.getvalue()
 
 
-def save_figure(figure: Figure, stem: str | Path) -> None:
+def save_figure(figure: Figure, stem: str | Path) -> list[Path]:
     """Write `stem`.png and `stem`.svg, each whole or not at all."""
-    for kind in ("png", "svg"):
-        with atomic_path(f"{stem}.{kind}") as temporary:
-            temporary.write_bytes(figure_bytes(figure, kind))
+    files = [Path(f"{stem}.{kind}") for kind in ("png", "svg")]
+    for path in files:
+        with atomic_path(path) as temporary:
+            temporary.write_bytes(figure_bytes(figure, path.suffix[1:]))
+    return files
 
 
 @rc_context(STYLE)
@@ -199,24 +197,6 @@ def pareto_front(costs: Iterable[Cost]) -> list[Cost]:
     return front
 
 
-@rc_context(STYLE)
-def qualitative_figure(rows: Sequence[tuple[str, Array, Result]]) -> Figure:
-    """One row for each (label, pixels (H, W, 3), result): image, heatmap, predicted segmentation."""
-    shapes = [pixels.shape[0] / pixels.shape[1] for _, pixels, _ in rows]
-    figure = Figure(figsize=(6.6, 2.1 * sum(shapes) + 0.3))
-    grid = figure.subplots(len(rows), 3, squeeze=False, gridspec_kw={"height_ratios": shapes})
-    for axes, title in zip(grid[0], ("image", "heatmap", "predicted segmentation"), strict=True):
-        axes.set_title(title)
-    for line, (label, pixels, result) in zip(grid, rows, strict=True):
-        heat = overlay(pixels, result.map, result.pixel_threshold)
-        for axes, panel in zip(line, (pixels, heat, outlined(pixels, result.mask)), strict=True):
-            axes.imshow(_reduced(panel))
-            axes.set(xticks=[], yticks=[])
-            axes.spines[:].set(visible=True, color="#bfbfbf", linewidth=0.6)
-        line[0].set_ylabel(label)
-    return figure
-
-
 def _plot(size: tuple[float, float], title: str, x_label: str, y_label: str) -> tuple[Figure, Axes]:
     figure = Figure(figsize=size)
     FigureCanvasAgg(figure)
@@ -285,10 +265,3 @@ def _label_points(figure: Figure, axes: Axes, costs: Sequence[Cost]) -> None:
                 taken.append(box)
                 break
             text.remove()
-
-
-def _reduced(pixels: Array) -> Array:
-    """Pixels (H, W, 3) made small enough for print."""
-    image = Image.fromarray(pixels)
-    image.thumbnail((PANEL_PIXELS, PANEL_PIXELS))
-    return np.asarray(image)
