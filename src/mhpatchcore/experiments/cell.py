@@ -12,11 +12,12 @@ import json
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import isnan
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from mhpatchcore import __version__
 from mhpatchcore.config import Config
@@ -25,15 +26,15 @@ from mhpatchcore.errors import UserError
 from mhpatchcore.files import write_text
 
 if TYPE_CHECKING:  # a cell loads them itself; who plans a grid does not need them
-    from mhpatchcore.detector import Detector
     from mhpatchcore.telemetry import Telemetry
 
 MS = 1000.0
+Out = TypeVar("Out")
 
 
 @dataclass(frozen=True)
 class CellSpec:
-    """What a cell computes. `train` limits the normal images to a fixed nested subset; `figures` are drawn if wanted."""
+    """What a cell computes. `train` limits the normal images to a fixed nested subset."""
 
     data: str
     preset: str
@@ -104,9 +105,19 @@ def run_cell(spec: CellSpec, folder: Path) -> dict[str, Any]:
     fit_seconds = time.perf_counter() - started
     telemetry.finish()
     fit_peak = telemetry.peak_rss
-    infer_seconds, peak = _infer(detector, dataset, telemetry)
+    started = time.perf_counter()
+    results = deque(
+        _watched(detector.score_many([sample.path for sample in dataset.test]), dataset, telemetry)
+    )
+    infer_seconds = time.perf_counter() - started
+    telemetry.finish()
+    peak = telemetry.peak_rss
+    # Metrics come after it: over pixels they take longer than the scores, and no production line computes them.
     evaluation = evaluate(
-        detector, dataset, progress=lambda _, done, total: telemetry.progress("metrics", done, total)
+        detector,
+        dataset,
+        progress=lambda _, done, total: telemetry.progress("metrics", done, total),
+        results=_given_away(results),
     )
     telemetry.finish()
     image, pixel = evaluation.image, evaluation.pixel
@@ -149,20 +160,19 @@ def run_cell(spec: CellSpec, folder: Path) -> dict[str, Any]:
     return row | {"files": [path.relative_to(folder).as_posix() for path in files]}
 
 
-def _infer(detector: Detector, dataset: Dataset, telemetry: Telemetry) -> tuple[float, int]:
-    """Score all test images and nothing else: seconds, and the peak of memory up to then.
-
-    Metrics come later, in a pass of their own: over pixels they take longer than the scores, and no production line
-    computes them.
-    """
-    started = time.perf_counter()
+def _watched(results: Iterable[Out], dataset: Dataset, telemetry: Telemetry) -> Iterator[Out]:
+    """The results as they come, heard of as phase "score"."""
     total = len(dataset.test)
     telemetry.progress("score", 0, total)
-    for done, _ in enumerate(detector.score_many([sample.path for sample in dataset.test]), start=1):
+    for done, result in enumerate(results, start=1):
         telemetry.progress("score", done, total)
-    seconds = time.perf_counter() - started
-    telemetry.finish()
-    return seconds, telemetry.peak_rss
+        yield result
+
+
+def _given_away(results: deque[Out]) -> Iterator[Out]:
+    """One after the other, none of them kept: with its map a result is as large as its image."""
+    while results:
+        yield results.popleft()
 
 
 def _known(value: float) -> float | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from matplotlib import rc_context
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from PIL import Image
@@ -14,7 +15,7 @@ from PIL import Image
 from mhpatchcore.arrays import Array, Mask
 from mhpatchcore.detector import Result
 from mhpatchcore.drawing import outlined, overlay
-from mhpatchcore.report.figures import STYLE
+from mhpatchcore.report.figures import OWN_LAYOUT, STYLE
 
 PANEL_PIXELS = 256
 PANEL, GAP, MARGIN = 1.28, 0.06, 0.3  # inches
@@ -30,8 +31,7 @@ class Example:
     truth: Mask | None = None
 
 
-# all sizes are known here: no need to search for a layout
-@rc_context(STYLE | {"figure.constrained_layout.use": False})
+@rc_context(STYLE | OWN_LAYOUT)  # all sizes are known here: no need to search for a layout
 def qualitative_figure(examples: Sequence[Example]) -> Figure:
     """One row for each example: image, ground truth (if there is any), heatmap, predicted segmentation."""
     with_truth = any(example.truth is not None for example in examples)
@@ -44,7 +44,7 @@ def qualitative_figure(examples: Sequence[Example]) -> Figure:
     for height in heights:
         top -= height
         lefts = [MARGIN + (PANEL + GAP) * column for column in range(len(titles))]
-        grid.append([figure.add_axes(_share((left, top, PANEL, height), size)) for left in lefts])
+        grid.append([_axes(figure, left, top, height) for left in lefts])
         top -= GAP
     for axes, title in zip(grid[0], titles, strict=True):
         axes.set_title(title, fontsize=9, fontweight="normal")
@@ -57,9 +57,10 @@ def qualitative_figure(examples: Sequence[Example]) -> Figure:
     return figure
 
 
-def _share(box: tuple[float, float, float, float], size: tuple[float, float]) -> tuple[float, ...]:
-    """A box (left, bottom, width, height) in inches as shares of a figure's size."""
-    return tuple(length / size[i % 2] for i, length in enumerate(box))
+def _axes(figure: Figure, left: float, bottom: float, height: float) -> Axes:
+    """Axes of a panel's width, given in inches."""
+    wide, tall = figure.get_size_inches()
+    return figure.add_axes((left / wide, bottom / tall, PANEL / wide, height / tall))
 
 
 def _panels(example: Example, with_truth: bool) -> list[Array]:

@@ -54,6 +54,7 @@ STYLE: dict[Any, Any] = {
     "savefig.dpi": 200,
     "svg.hashsalt": "mhpatchcore",  # the same figure gives the same bytes
 }
+OWN_LAYOUT: dict[Any, Any] = {"figure.constrained_layout.use": False}
 BINS = 32
 
 
@@ -78,7 +79,7 @@ class Cost:
 def figure_bytes(figure: Figure, kind: str) -> bytes:
     """The figure as a "png" or "svg" file, without the date that would make each copy differ."""
     buffer = io.BytesIO()
-    with rc_context(STYLE):
+    with rc_context(STYLE | OWN_LAYOUT):  # a figure keeps the layout it was made with
         figure.savefig(buffer, format=kind, metadata={"Date": None} if kind == "svg" else None)
     return buffer.getvalue()
 
