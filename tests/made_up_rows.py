@@ -30,6 +30,7 @@ COLUMNS: dict[str, Any] = {
     "baseline_rss": 30_000_000,
     "rows": 1000,
     "dimensions": 100,
+    "cores": 2,
     "telemetry": {"phases": []},
     "problems": [],
     "version": "0.1.0",

@@ -151,6 +151,13 @@ def test_only_in_the_studies_the_offline_reference_stands_apart() -> None:
         made_up(preset="mh-k5000-c256", fit_seconds=3.0),
     ]
     assert cells(paper_tables(rows)["budget"], "Mean training time (s)") == ["*2.0*", "3.0", "1.0"]
+    best = [row | {"image_auroc": 0.9 - 0.1 * i, "pixel_auroc": 0.9 + 0.01 * i} for i, row in enumerate(rows)]
+    assert cells(paper_tables(best)["budget-auroc"], "Mean") == [
+        "*0.800* (0.910)",
+        "0.700 *(0.920)*",
+        "0.900 (0.900)",
+    ]
+    assert cells(paper_tables(best)["auroc"], "Mean") == ["*0.900* (0.900)", "0.800 *(0.910)*"]
     tables = paper_tables([made_up(preset="default", fit_seconds=2.0), rows[0]])
     assert cells(tables["resources"], "Mean training time (s)") == ["2.0", "*1.0*"]
     assert cells(tables["all"], "Mean training time (s)") == ["2.0", "*1.0*"]
@@ -208,8 +215,9 @@ def test_the_ladder_has_a_block_for_every_size() -> None:
     assert table.note.startswith("n* = 500")
 
 
-def test_the_ladder_is_written_with_its_plot(tmp_path: Path) -> None:
+def test_the_ladder_is_written_with_its_plots(tmp_path: Path) -> None:
     files = write_ladder(ladder_rows(), tmp_path)
-    names = ["ladder.md", "ladder.tex", "ladder.html", "figures/ram-growth.png", "figures/ram-growth.svg"]
+    figures = [f"figures/{name}-growth.{kind}" for name in ("ram", "auroc") for kind in ("png", "svg")]
+    names = ["ladder.md", "ladder.tex", "ladder.html", *figures]
     assert [path.relative_to(tmp_path).as_posix() for path in files] == names
     assert len(write_ladder([], tmp_path)) == 3

@@ -58,9 +58,10 @@ def benchmark(
     ]
     outcomes = _run(specs, out)
     rows = _rows(outcomes)
-    evaluated = dict.fromkeys(outcome.spec.data for outcome in outcomes if outcome.row is not None)
-    files = write_tables(rows, [load_dataset(folder).statistics() for folder in evaluated], out)
-    _finish(outcomes, files, as_json)
+    evaluated = {outcome.spec.data: outcome.spec for outcome in outcomes if outcome.row is not None}
+    files = write_tables(rows, [spec.dataset().statistics() for spec in evaluated.values()], out)
+    figures = [out / "figures" / outcome.spec.name for outcome in outcomes if outcome.row is not None]
+    _finish(outcomes, [*files, *figures], as_json)
 
 
 def ladder(

@@ -146,6 +146,7 @@ def run_cell(spec: CellSpec, folder: Path) -> dict[str, Any]:
         "baseline_rss": telemetry.baseline_rss,
         "rows": len(detector.bank_raw),
         "dimensions": detector.whitening.k,
+        "cores": execution.workers,
         "telemetry": telemetry.to_json(),
         "problems": list(evaluation.problems),
         "version": __version__,

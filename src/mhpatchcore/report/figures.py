@@ -154,13 +154,15 @@ def histogram_figure(labels: ArrayLike, scores: ArrayLike, threshold: float) -> 
 
 
 @rc_context(STYLE)
-def lines_figure(series: Sequence[Series], title: str, x_label: str, y_label: str) -> Figure:
+def lines_figure(
+    series: Sequence[Series], title: str, x_label: str, y_label: str, bottom: float | None = None
+) -> Figure:
     """Lines with markers, for instance peak RAM over the number of images for several configurations."""
     figure, axes = _plot((6.4, 4.0), title, x_label, y_label)
     for i, one in enumerate(series):
         colour, marker, dashes = LOOKS[i % len(LOOKS)]
         axes.plot(one.x, one.y, color=colour, marker=marker, linestyle=dashes, label=one.label)
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(bottom=bottom)
     axes.legend(loc="best")
     return figure
 
