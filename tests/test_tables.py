@@ -12,7 +12,7 @@ from made_up_rows import made_up, made_up_grid
 from mhpatchcore.experiments.ladder import LADDER, closest_in_ram, ladder_table, write_ladder
 from mhpatchcore.experiments.table import Entry, Table, best_marked
 from mhpatchcore.experiments.tables import BUDGET, GEORES, MAIN, dataset_table, paper_tables
-from mhpatchcore.experiments.writing import write_tables
+from mhpatchcore.experiments.writing import auroc_and_memory, write_tables
 from mhpatchcore.presets import PRESETS
 
 ROWS = made_up_grid(("bottle", "pill"), tuple(PRESETS))
@@ -174,7 +174,7 @@ def test_data_sets() -> None:
 
 
 def test_tables_are_written_in_three_formats_with_a_figure(tmp_path: Path) -> None:
-    unknown = made_up(dataset="pill", preset="mh", image_auroc=None)
+    unknown = made_up(preset="mh-kmeans", image_auroc=None)
     files = write_tables([*ROWS[:3], unknown], [], tmp_path)
     assert [path.relative_to(tmp_path).as_posix() for path in files] == [
         *("tables.md", "tables.tex", "tables.html"),
@@ -182,6 +182,12 @@ def test_tables_are_written_in_three_formats_with_a_figure(tmp_path: Path) -> No
     ]
     assert all(path.stat().st_size > 100 for path in files)
     assert len(write_tables([], [], tmp_path)) == 3
+
+
+def test_only_what_ran_everywhere_is_in_the_figure() -> None:
+    rows = [row for row in ROWS if (row["dataset"], row["preset"]) != ("pill", "mh")]
+    figure = auroc_and_memory(rows)
+    assert figure is not None and len(figure.axes[0].collections) == len(PRESETS) - 1
 
 
 def ladder_rows() -> list[dict[str, object]]:

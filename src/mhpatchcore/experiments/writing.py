@@ -44,14 +44,15 @@ def write_formats(tables: Mapping[str, Table], folder: Path, stem: str = "tables
 
 
 def auroc_and_memory(rows: Sequence[dict[str, Any]]) -> Figure | None:
-    """Mean image AUROC against the largest peak memory, one point per configuration that has both."""
+    """Mean image AUROC against the largest peak memory, one point per configuration that ran on all data sets."""
     from mhpatchcore.report.figures import Cost, pareto_figure
 
     points = []
+    datasets = {row["dataset"] for row in rows}
     for name in dict.fromkeys(row["preset"] for row in rows):
         own = [row for row in rows if row["preset"] == name]
         aurocs = [row["image_auroc"] for row in own if row["image_auroc"] is not None]
-        if aurocs:
+        if aurocs and {row["dataset"] for row in own} == datasets:
             title = PRESETS[name].title if name in PRESETS else name
             points.append(Cost(title, max(row["peak_rss"] for row in own) / 1e6, macro_average(aurocs)))
     return pareto_figure(points) if points else None

@@ -17,9 +17,7 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FuncFormatter, Locator, LogLocator, MaxNLocator, NullLocator
-from matplotlib.transforms import Bbox
 from numpy.typing import ArrayLike
 
 from mhpatchcore.arrays import Doubles
@@ -169,8 +167,8 @@ def lines_figure(
 
 @rc_context(STYLE)
 def pareto_figure(costs: Sequence[Cost], ram_label: str = "peak RAM (MB)") -> Figure:
-    """AUROC over RAM, one labelled marker for each configuration; a line joins those that none other beats."""
-    figure, axes = _plot((7.2, 4.6), "AUROC and memory", ram_label, "image AUROC")
+    """AUROC over RAM, one marker for each configuration; a line joins those that none other beats."""
+    figure, axes = _plot((8.4, 4.2), "AUROC and memory", ram_label, "image AUROC")
     front = pareto_front(costs)
     axes.step(
         [c.ram for c in front], [c.auroc for c in front], where="post", color=GREY, linewidth=1, zorder=1
@@ -178,12 +176,21 @@ def pareto_figure(costs: Sequence[Cost], ram_label: str = "peak RAM (MB)") -> Fi
     for i, cost in enumerate(costs):
         # past the last look the markers shift, so that each pair of colour and marker occurs once
         colour, marker = LOOKS[i % len(LOOKS)][0], LOOKS[(i + i // len(LOOKS)) % len(LOOKS)][1]
-        axes.scatter(
-            cost.ram, cost.auroc, s=60, color=colour, marker=marker, edgecolor="black", linewidth=0.6
-        )
+        label = f"{cost.label} *" if cost in front else cost.label
+        style: dict[str, Any] = {
+            "s": 60,
+            "color": colour,
+            "marker": marker,
+            "edgecolor": "black",
+            "linewidth": 0.6,
+        }
+        axes.scatter(cost.ram, cost.auroc, label=label, **style)
     axes.margins(0.12)
     _log_scale(axes, min(c.ram for c in costs), max(c.ram for c in costs))
-    _label_points(figure, axes, costs)
+    # beside the axes: next to their points the names of a dozen configurations would cover each other
+    axes.legend(
+        loc="upper left", bbox_to_anchor=(1.02, 1), frameon=False, title="* beaten by none", fontsize=8
+    )
     return figure
 
 
@@ -239,32 +246,3 @@ def _log_scale(axes: Axes, low: float, high: float) -> None:
     axes.xaxis.set_major_locator(locator)
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-
-
-def _label_points(figure: Figure, axes: Axes, costs: Sequence[Cost]) -> None:
-    """Put each label on the first side of its point where it meets no other label and no marker."""
-    sides = [(9, 0), (-9, 0), (0, 11), (0, -11), (9, 11), (9, -11)]
-    alignment = {9: "left", 0: "center", -9: "right"}
-    figure.draw_without_rendering()
-    taken = [
-        Bbox.from_bounds(x - 8, y - 8, 16, 16)
-        for x, y in axes.transData.transform([(cost.ram, cost.auroc) for cost in costs])
-    ]
-    for cost in costs:
-        for x, y in sides:
-            text = axes.annotate(
-                cost.label,
-                (cost.ram, cost.auroc),
-                (x, y),
-                textcoords="offset points",
-                ha=alignment[x],
-                va="center",
-                fontsize=9,
-            )
-            text.set_path_effects([withStroke(linewidth=3, foreground="white")])
-            box = text.get_window_extent()
-            inside = axes.bbox.x0 <= box.x0 and box.x1 <= axes.bbox.x1
-            if (inside and not box.count_overlaps(taken)) or (x, y) == sides[-1]:
-                taken.append(box)
-                break
-            text.remove()
