@@ -28,7 +28,7 @@ bench: $(VENV)/installed-dev
 
 # make results DATA=/folder/with/bottle,pill,casting RESNET18=/file.safetensors   (without DATA: only the page)
 results: $(VENV)/installed-dev
-	$(BIN)/python -m benchmarks.results $(DATA) $(if $(RESNET18),--resnet18 $(RESNET18))
+	$(BIN)/python -m benchmarks.results $(DATA) $(if $(RESNET18),--resnet18 $(RESNET18)) $(if $(SIZES),--sizes $(SIZES))
 
 $(VENV)/installed: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11 ...")'

@@ -31,6 +31,7 @@ COLUMNS: dict[str, Any] = {
     "rows": 1000,
     "dimensions": 100,
     "cores": 2,
+    "load": 1.5,
     "telemetry": {"phases": []},
     "problems": [],
     "version": "0.1.0",

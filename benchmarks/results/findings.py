@@ -155,6 +155,11 @@ def matched(rows: Sequence[Row], stream: str) -> tuple[Row, Row] | None:
     return offline, max((row for row in rows if row["preset"] == stream), key=lambda row: row["n_train"])
 
 
+def is_busy(rows: Sequence[Row]) -> bool:
+    """Whether others were at work when a cell began, or nobody knows. The cell before it counts for its cores."""
+    return any(row["load"] is None or row["load"] > row["cores"] + 1 for row in rows)
+
+
 def minutes(rows: Sequence[Row]) -> float:
     return float(sum(row["cell_seconds"] for row in rows)) / MINUTE
 

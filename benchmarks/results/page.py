@@ -61,6 +61,7 @@ def _network(name: str, title: str, rows: Sequence[Row], figures: Path) -> dict[
         "figure": _draw(auroc_and_memory(rows), figures / f"{name}-pareto.png"),
         "cells": len(rows),
         "minutes": findings.minutes(rows),
+        "is_busy": findings.is_busy(rows),
         "cores": rows[0]["cores"],
         "swaps": findings.one_swap(rows),
     }
@@ -88,6 +89,7 @@ def _ladder(rows: Sequence[Row], phases: Sequence[Row], figures: Path) -> dict[s
         ).markdown(),
         "cells": len(rows),
         "minutes": findings.minutes(rows),
+        "is_busy": findings.is_busy(rows),
         "cores": rows[0]["cores"],
     }
 

@@ -97,6 +97,9 @@ def run_cell(spec: CellSpec, folder: Path) -> dict[str, Any]:
     from mhpatchcore.extraction import Execution
     from mhpatchcore.telemetry import Telemetry
 
+    load = os.getloadavg()[
+        0
+    ]  # of others, and of the cell before: times can be trusted only on a quiet machine
     dataset = spec.dataset()
     telemetry = Telemetry()
     execution = Execution(progress=telemetry.progress, spent=telemetry.spent)
@@ -147,6 +150,7 @@ def run_cell(spec: CellSpec, folder: Path) -> dict[str, Any]:
         "rows": len(detector.bank_raw),
         "dimensions": detector.whitening.k,
         "cores": execution.workers,
+        "load": load,
         "telemetry": telemetry.to_json(),
         "problems": list(evaluation.problems),
         "version": __version__,
