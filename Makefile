@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-all lint bench clean
+.PHONY: demo test test-all lint bench results clean
 
 demo: $(VENV)/installed
 	$(BIN)/mhpatchcore demo demo
@@ -25,6 +25,10 @@ lint: $(VENV)/installed-dev
 # make bench DATA=/path/to/a/category
 bench: $(VENV)/installed-dev
 	$(BIN)/python -m benchmarks $(DATA)
+
+# make results DATA=/folder/with/bottle,pill,casting RESNET18=/file.safetensors   (without DATA: only the page)
+results: $(VENV)/installed-dev
+	$(BIN)/python -m benchmarks.results $(DATA) $(if $(RESNET18),--resnet18 $(RESNET18)) $(if $(SIZES),--sizes $(SIZES))
 
 $(VENV)/installed: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11 ...")'

@@ -30,9 +30,13 @@ COLUMNS: dict[str, Any] = {
     "baseline_rss": 30_000_000,
     "rows": 1000,
     "dimensions": 100,
+    "cores": 2,
+    "load": 1.5,
     "telemetry": {"phases": []},
     "problems": [],
     "version": "0.1.0",
+    "files": [],
+    "cell_seconds": 15.0,
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from dataclasses import replace
+from itertools import cycle, islice
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from mhpatchcore.errors import ImageError
 from mhpatchcore.evaluation import Evaluation, Judged, evaluate
 from mhpatchcore.metrics import image_metrics
 from mhpatchcore.result import Result
+from mhpatchcore.telemetry import Telemetry
 
 
 @pytest.fixture(scope="module")
@@ -120,3 +122,17 @@ def test_an_image_that_cannot_be_read_is_named(vials: Dataset, tmp_path: Path) -
     spoilt = replace(vials, test=(*vials.test, Sample(tmp_path / "broken.png", "good", False)))
     with pytest.raises(ImageError, match=r"broken\.png"):
         evaluate(small_detector(), spoilt)
+
+
+@pytest.mark.slow
+def test_memory_does_not_grow_with_the_number_of_images(vials: Dataset) -> None:
+    def peak(n: int) -> int:
+        telemetry = Telemetry()
+        many = replace(vials, test=tuple(islice(cycle(vials.test), n)))
+        assert len(evaluate(small_detector(), many, workers=2).images) == n
+        return telemetry.peak_rss
+
+    peak(100)  # libraries are loaded, buffers have grown
+    few, many = peak(250), peak(5000)
+    # what is kept is a line of numbers for each image; one map alone has 16 kB, one photograph of a line has megabytes
+    assert many - few < 20e6

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from cli_runs import Run, assert_one_line_error, files_below, graphs, run
 from made_up_rows import made_up
+from sklearn.metrics import roc_auc_score
 from small_detector import PIXELS
 
 from mhpatchcore.demo_data import write_demo_dataset
@@ -21,6 +24,7 @@ from mhpatchcore.presets import PRESETS
 __all__ = ["graphs", "run"]  # fixtures
 
 CHANGES = {"size": 96, "resize": 96, "K": 200, "m_c": 64}
+FIGURES = ["clear", "hard", "histogram", "precision-recall", "roc"]
 TABLES = ["tables.html", "tables.md", "tables.tex"]
 
 
@@ -63,8 +67,44 @@ def test_a_failing_cell_is_reported_and_the_others_go_on(finished: tuple[list[Ou
     assert all(outcome.fresh for outcome in outcomes)
     error = outcomes[1].error
     assert error is not None and error.startswith("cannot read image") and "002.png" in error
-    cells = ["cells/01--mh.json", "cells/01--patchcore.json"]
-    assert files_below(folder) == ["cells.csv", "cells.json", *cells]
+    cells = [f"cells/01--{preset}.{suffix}" for preset in ("mh", "patchcore") for suffix in ("csv", "json")]
+    figures = [
+        f"figures/01--{preset}/{name}.{suffix}"
+        for preset in ("mh", "patchcore")
+        for name in FIGURES
+        for suffix in ("png", "svg")
+    ]
+    assert files_below(folder) == ["cells.csv", "cells.json", *cells, *figures, "phases.csv"]
+
+
+def test_the_verdict_on_every_image_is_kept(finished: tuple[list[Outcome], Path], data: Path) -> None:
+    outcomes, folder = finished
+    with (folder / "cells" / "01--mh.csv").open(newline="") as file:
+        lines = list(csv.DictReader(file))
+    row = outcomes[2].row
+    assert row is not None and len(lines) == row["n_test"]
+    assert all((data / "01" / line["image"]).is_file() for line in lines)
+    labels, scores = [int(line["is_anomalous"]) for line in lines], [float(line["score"]) for line in lines]
+    assert roc_auc_score(labels, scores) == pytest.approx(row["image_auroc"], abs=1e-12)
+    flagged = [float(line["score"]) > float(line["threshold"]) for line in lines]
+    assert flagged == [line["flagged"] == "1" for line in lines]
+    assert sum(found and not bad for found, bad in zip(flagged, labels, strict=True)) == row["false_alarms"]
+
+
+def test_costs_are_told_phase_by_phase(finished: tuple[list[Outcome], Path]) -> None:
+    outcomes, folder = finished
+    phases = [phase for phase in read_rows(folder / "phases.csv") if phase["preset"] == "patchcore"]
+    expected = ["extract", "moments", "bank", "select", "calibrate", "score", "metrics"]
+    assert [phase["name"] for phase in phases] == expected
+    patches, dimensions, bytes_each = 4 * 12 * 12, 152, 2
+    assert [phase["bytes_spooled"] for phase in phases] == [patches * dimensions * bytes_each, *[0] * 6]
+    assert all(phase["dataset"] == "01" and phase["peak_rss"] > 30e6 for phase in phases)
+    row = outcomes[0].row
+    assert row is not None
+    inside = [phase for phase in phases if phase["name"] != "metrics"]
+    assert row["peak_rss"] >= max(phase["peak_rss"] for phase in inside)
+    assert row["cell_seconds"] > row["fit_seconds"] + row["infer_seconds"]
+    assert sum(phase["wall_seconds"] for phase in phases) < row["cell_seconds"]
 
 
 def test_a_row_says_what_a_cell_gives_and_costs(finished: tuple[list[Outcome], Path]) -> None:
@@ -77,9 +117,11 @@ def test_a_row_says_what_a_cell_gives_and_costs(finished: tuple[list[Outcome], P
     assert row["ms_per_image"] == pytest.approx(1000 * row["infer_seconds"] / 6)
     assert [phase["name"] for phase in row["telemetry"]["phases"]] == [
         "extract",
+        "moments",
         "bank",
         "calibrate",
         "score",
+        "metrics",
     ]
 
 
@@ -115,6 +157,17 @@ def test_a_finished_cell_is_kept_and_a_changed_one_runs_again(
     assert run_grid([spec_of(data / "01", "mh", m_c=32)], folder)[0] == replace(again[1], fresh=False)
 
 
+def test_a_cell_without_its_files_runs_again(
+    finished: tuple[list[Outcome], Path], data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = shutil.copytree(finished[1], tmp_path / "copy")
+    spec = spec_of(data / "01", "patchcore")
+    monkeypatch.setattr(grid, "_run", lambda spec, folder: Outcome(spec, made_up(), fresh=True))
+    assert not run_grid([spec], folder)[0].fresh
+    (folder / "figures" / spec.name / "hard.svg").unlink()
+    assert run_grid([spec], folder)[0].fresh
+
+
 @pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"key": "other", "row": {}}'])
 def test_a_damaged_cell_runs_again(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str
@@ -145,7 +198,7 @@ def test_the_key_knows_everything_a_result_depends_on(tmp_path: Path) -> None:
 
 
 def test_a_spec_travels_as_json() -> None:
-    spec = CellSpec("a/b", "mh", PRESETS["mh"].config, "w.pth", 300, "twin")
+    spec = CellSpec("a/b", "mh", PRESETS["mh"].config, "w.pth", 300, "twin", figures=False)
     assert CellSpec.from_json(json.loads(json.dumps(spec.to_json()))) == spec
     assert spec.name == "b--mh--twin--n300"
 
@@ -192,8 +245,13 @@ def test_the_ladder_command(run: Run, data: Path, tmp_path: Path, monkeypatch: p
     assert ran.code == 0 and "warning: " in ran.err and "4 normal images" in ran.err
     assert {row["n_train"] for row in read_rows(tmp_path / "cells.csv")} == {2, 4}
     assert files_below(tmp_path) == [
-        *("cells.csv", "cells.json", "figures/ram-growth.png", "figures/ram-growth.svg"),
-        *("ladder.html", "ladder.md", "ladder.tex"),
+        *(
+            "cells.csv",
+            "cells.json",
+            "figures/ram-growth.png",
+            "figures/ram-growth.svg",
+        ),  # nothing to show of AUROC
+        *("ladder.html", "ladder.md", "ladder.tex", "phases.csv"),
     ]
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 from functools import cache
-from itertools import combinations
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -17,6 +16,7 @@ from PIL import Image
 from small_detector import small_detector
 
 from mhpatchcore.demo_data import vial_image
+from mhpatchcore.report.examples import Example, qualitative_figure
 from mhpatchcore.report.figures import (
     LOOKS,
     Cost,
@@ -27,7 +27,6 @@ from mhpatchcore.report.figures import (
     pareto_figure,
     pareto_front,
     precision_recall_figure,
-    qualitative_figure,
     roc_figure,
     save_figure,
 )
@@ -130,21 +129,53 @@ def test_pareto_front_is_what_none_other_beats() -> None:
     assert [cost.label for cost in pareto_front([Cost("a", 1, 0.5), Cost("b", 1, 0.7)])] == ["b"]
 
 
-def test_pareto_labels_do_not_cover_each_other() -> None:
-    figure = pareto_figure(COSTS)
-    figure.draw_without_rendering()
-    boxes = [text.get_window_extent() for text in figure.axes[0].texts]
-    assert len(boxes) == len(COSTS)
-    assert not any(first.overlaps(second) for first, second in combinations(boxes, 2))
-
-
-def test_qualitative_grid_has_three_panels_for_each_sample() -> None:
-    tall, wide = vial_image(1, "scratch", pixels=128)[0][:, 32:96], vial_image(2, pixels=128)[0][:64]
-    rows = [
-        (name, pixels, small_detector().score(pixels)) for name, pixels in (("tall", tall), ("wide", wide))
+def test_every_configuration_of_a_pareto_figure_is_told_apart() -> None:
+    many = [Cost(f"configuration {i}", 300 + 20 * i, 0.9 + 0.001 * i) for i in range(14)]
+    axes = pareto_figure(many).axes[0]
+    looks = {
+        (tuple(points.get_facecolor()[0]), points.get_paths()[0].vertices.tobytes())
+        for points in axes.collections
+    }
+    assert len(looks) == 14
+    legend = axes.get_legend()
+    assert legend is not None and len(legend.get_texts()) == 14
+    named = [text.get_text() for text in pareto_figure(COSTS).axes[0].get_legend().get_texts()]  # type: ignore[union-attr]
+    assert [name.removesuffix(" *") for name in named if name.endswith("*")] == [
+        cost.label for cost in COSTS if cost in pareto_front(COSTS)
     ]
-    figure = qualitative_figure(rows)
+
+
+def test_qualitative_grid_has_a_row_of_panels_for_each_example() -> None:
+    tall, wide = vial_image(1, "scratch", pixels=128)[0][:, 32:96], vial_image(2, pixels=128)[0][:64]
+    examples = [
+        Example(name, pixels, small_detector().score(pixels))
+        for name, pixels in (("tall", tall), ("wide", wide))
+    ]
+    figure = qualitative_figure(examples)
     assert figure_bytes(figure, "png")
     panels = [axes.images[0].get_array().shape for axes in figure.axes]  # type: ignore[union-attr]
     assert panels == [(128, 64, 3)] * 3 + [(64, 128, 3)] * 3
     assert [axes.get_ylabel() for axes in figure.axes[::3]] == ["tall", "wide"]
+
+
+def test_where_the_truth_is_known_it_is_drawn() -> None:
+    pixels, truth = vial_image(1, "scratch", pixels=128)
+    good = vial_image(2, pixels=128)[0]
+    result = small_detector().score(pixels)
+    figure = qualitative_figure([Example("bad", pixels, result, truth), Example("good", good, result)])
+    panels = [np.asarray(axes.images[0].get_array()) for axes in figure.axes]
+    assert [axes.get_title("left") for axes in figure.axes[:4]] == [
+        "image",
+        "ground truth",
+        "heatmap",
+        "segmentation",
+    ]
+    drawn_on = (panels[1] != panels[0]).any(axis=2)
+    assert drawn_on.any() and not drawn_on[truth].any()
+    assert np.array_equal(panels[4], panels[5])  # nothing is drawn on a good part
+
+
+def test_large_images_are_made_small_for_print() -> None:
+    pixels = vial_image(1, "scratch", pixels=400)[0]
+    figure = qualitative_figure([Example("large", pixels, small_detector().score(pixels))])
+    assert np.asarray(figure.axes[0].images[0].get_array()).shape == (256, 256, 3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from mhpatchcore.demo_data import vial_image
 from mhpatchcore.errors import UserError
 from mhpatchcore.experiments.ladder import LADDER
 from mhpatchcore.experiments.tables import BUDGET, GEORES, MAIN
-from mhpatchcore.presets import LADDER_SIZES, PAPER, PRESETS, preset
+from mhpatchcore.presets import LADDER_SIZES, MH, PAPER, PRESETS, preset
 
 __all__ = ["graphs"]  # a fixture
 
@@ -49,6 +50,10 @@ def test_the_paper_s_numbers(name: str) -> None:
     assert config.fraction is None and config.q is None
     if config.metric == "mahalanobis":
         assert config.shrinkage == 0.07
+
+
+def test_the_paper_s_rows_depend_on_no_default() -> None:
+    assert {*MH, "backbone", "tag", "layers", "descriptor"} == {field.name for field in fields(Config)}
 
 
 @pytest.mark.parametrize("name", PAPER)

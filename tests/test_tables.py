@@ -12,7 +12,7 @@ from made_up_rows import made_up, made_up_grid
 from mhpatchcore.experiments.ladder import LADDER, closest_in_ram, ladder_table, write_ladder
 from mhpatchcore.experiments.table import Entry, Table, best_marked
 from mhpatchcore.experiments.tables import BUDGET, GEORES, MAIN, dataset_table, paper_tables
-from mhpatchcore.experiments.writing import write_tables
+from mhpatchcore.experiments.writing import auroc_and_memory, write_tables
 from mhpatchcore.presets import PRESETS
 
 ROWS = made_up_grid(("bottle", "pill"), tuple(PRESETS))
@@ -151,6 +151,13 @@ def test_only_in_the_studies_the_offline_reference_stands_apart() -> None:
         made_up(preset="mh-k5000-c256", fit_seconds=3.0),
     ]
     assert cells(paper_tables(rows)["budget"], "Mean training time (s)") == ["*2.0*", "3.0", "1.0"]
+    best = [row | {"image_auroc": 0.9 - 0.1 * i, "pixel_auroc": 0.9 + 0.01 * i} for i, row in enumerate(rows)]
+    assert cells(paper_tables(best)["budget-auroc"], "Mean") == [
+        "*0.800* (0.910)",
+        "0.700 *(0.920)*",
+        "0.900 (0.900)",
+    ]
+    assert cells(paper_tables(best)["auroc"], "Mean") == ["*0.900* (0.900)", "0.800 *(0.910)*"]
     tables = paper_tables([made_up(preset="default", fit_seconds=2.0), rows[0]])
     assert cells(tables["resources"], "Mean training time (s)") == ["2.0", "*1.0*"]
     assert cells(tables["all"], "Mean training time (s)") == ["2.0", "*1.0*"]
@@ -167,7 +174,7 @@ def test_data_sets() -> None:
 
 
 def test_tables_are_written_in_three_formats_with_a_figure(tmp_path: Path) -> None:
-    unknown = made_up(dataset="pill", preset="mh", image_auroc=None)
+    unknown = made_up(preset="mh-kmeans", image_auroc=None)
     files = write_tables([*ROWS[:3], unknown], [], tmp_path)
     assert [path.relative_to(tmp_path).as_posix() for path in files] == [
         *("tables.md", "tables.tex", "tables.html"),
@@ -175,6 +182,12 @@ def test_tables_are_written_in_three_formats_with_a_figure(tmp_path: Path) -> No
     ]
     assert all(path.stat().st_size > 100 for path in files)
     assert len(write_tables([], [], tmp_path)) == 3
+
+
+def test_only_what_ran_everywhere_is_in_the_figure() -> None:
+    rows = [row for row in ROWS if (row["dataset"], row["preset"]) != ("pill", "mh")]
+    figure = auroc_and_memory(rows)
+    assert figure is not None and len(figure.axes[0].collections) == len(PRESETS) - 1
 
 
 def ladder_rows() -> list[dict[str, object]]:
@@ -208,8 +221,9 @@ def test_the_ladder_has_a_block_for_every_size() -> None:
     assert table.note.startswith("n* = 500")
 
 
-def test_the_ladder_is_written_with_its_plot(tmp_path: Path) -> None:
+def test_the_ladder_is_written_with_its_plots(tmp_path: Path) -> None:
     files = write_ladder(ladder_rows(), tmp_path)
-    names = ["ladder.md", "ladder.tex", "ladder.html", "figures/ram-growth.png", "figures/ram-growth.svg"]
+    figures = [f"figures/{name}-growth.{kind}" for name in ("ram", "auroc") for kind in ("png", "svg")]
+    names = ["ladder.md", "ladder.tex", "ladder.html", *figures]
     assert [path.relative_to(tmp_path).as_posix() for path in files] == names
     assert len(write_ladder([], tmp_path)) == 3

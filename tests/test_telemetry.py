@@ -46,6 +46,22 @@ def test_phases_have_names_times_and_items() -> None:
     assert told == [("extract", 0, 10), ("extract", 10, 10), ("bank", 1, 1)]
 
 
+def test_costs_are_charged_to_the_phase_that_causes_them() -> None:
+    telemetry = Telemetry()
+    telemetry.progress("extract", 0, 1)
+    started = time.thread_time()
+    sum(range(3_000_000))
+    telemetry.spent("moments", cpu_seconds=time.thread_time() - started)
+    telemetry.spent("extract", bytes_spooled=1000)
+    telemetry.spent("extract", bytes_spooled=500)
+    telemetry.progress("moments", 1, 1)
+    telemetry.progress("extract", 1, 1)
+    telemetry.finish()
+    first, moments, second = telemetry.phases
+    assert moments.cpu_seconds > 0.02 > first.cpu_seconds > 0
+    assert (first.bytes_spooled, moments.bytes_spooled, second.bytes_spooled) == (1500, 0, 0)
+
+
 def test_cpu_time_counts_children() -> None:
     telemetry = Telemetry()
     telemetry.progress("score", 0, 1)

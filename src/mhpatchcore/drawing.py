@@ -19,7 +19,7 @@ from mhpatchcore.result import Result
 
 # dark violet → red → yellow: rising lightness reads in grey print, and no red–green contrast is needed
 _STOPS = np.array([[60, 10, 90], [150, 20, 110], [220, 60, 60], [250, 150, 40], [252, 240, 120]], np.float64)
-OUTLINE = (0, 255, 255)
+OUTLINE, RIM = (0, 255, 255), (0, 40, 60)
 SEPARATOR = 4
 
 
@@ -42,13 +42,18 @@ def overlay(pixels: Array, heat: Floats, threshold: float) -> Array:
 
 
 def outlined(pixels: Array, mask: Mask) -> Array:
-    """Pixels with the border of the mask drawn in a line as wide as the image asks for."""
+    """Pixels with the border of the mask drawn in a line as wide as the image asks for.
+
+    The line is bright with a dark rim, so that it shows on light and dark parts and in grey print.
+    """
     from scipy.ndimage import binary_dilation
 
     width = max(1, round(min(mask.shape) / 200))
-    border = binary_dilation(mask, iterations=width) & ~mask
+    lit = binary_dilation(mask, iterations=width)
+    rimmed = binary_dilation(lit, iterations=width)
     result = pixels.copy()
-    result[border] = OUTLINE
+    result[rimmed & ~lit] = RIM
+    result[lit & ~mask] = OUTLINE
     return result
 
 

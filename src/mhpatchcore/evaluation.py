@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -69,14 +69,21 @@ def evaluate(
     workers: int | None = None,
     watch: Callable[[Sample, Result], None] | None = None,
     progress: Callable[[str, int, int], None] | None = None,
+    results: Iterable[Result | None] | None = None,
 ) -> Evaluation:
-    """Score every test image and compute metrics; `watch` sees each result (to draw it, say)."""
+    """Score every test image and compute metrics; `watch` sees each result (to draw it, say).
+
+    `results` are those of all test images in order, where they are at hand already.
+    """
     judged, problems = [], list(dataset.problems)
     pixels = PixelMetrics()
     total = len(dataset.test)
     if progress is not None:
         progress("score", 0, total)
-    for done, (sample, result) in enumerate(_scored(detector, dataset, workers), start=1):
+    if results is None:
+        results = detector.score_many([sample.path for sample in dataset.test], workers)
+    for done, (sample, result) in enumerate(zip(dataset.test, results, strict=True), start=1):
+        assert result is not None
         judged.append(
             Judged(
                 sample.path,
@@ -108,13 +115,6 @@ def evaluate(
         threshold=detector.threshold,
         problems=tuple(problems),
     )
-
-
-def _scored(detector: Detector, dataset: Dataset, workers: int | None) -> Iterator[tuple[Sample, Result]]:
-    results = detector.score_many([sample.path for sample in dataset.test], workers)
-    for sample, result in zip(dataset.test, results, strict=True):
-        assert result is not None
-        yield sample, result
 
 
 def _truth(sample: Sample, result: Result) -> Mask | None:

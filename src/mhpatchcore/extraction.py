@@ -31,7 +31,8 @@ class Execution:
     """How work is carried out. Nothing here changes the model.
 
     `spool` is "disk", or "none" to run the backbone again in every pass. `progress(phase, done, total)` hears
-    of every chunk, `warn(message)` of every image that is skipped because it cannot be read.
+    of every chunk, `warn(message)` of every image that is skipped because it cannot be read, and
+    `spent(phase, cpu_seconds, bytes_spooled)` of costs that cannot be seen from outside (see `telemetry.py`).
     """
 
     workers: int = field(default_factory=available_cores)
@@ -41,6 +42,7 @@ class Execution:
     skip_broken: bool = False
     progress: Callable[[str, int, int], None] = _silent
     warn: Callable[[str], None] = _silent
+    spent: Callable[[str, float, int], None] = _silent
 
     def __post_init__(self) -> None:
         if self.spool not in ("disk", "none"):
@@ -82,10 +84,10 @@ class Extraction:
             rows = len(taken) * backbone.patches_per_image
             self.spool = Spool(backbone.info.dim, config.stored_as, execution.spool_folder, rows)
 
-    def first(self, function: Callable[[Chunk], Out]) -> Iterator[tuple[Chunk, Out]]:
+    def first(self, function: Callable[[Chunk], Out], phase: str = "extract") -> Iterator[tuple[Chunk, Out]]:
         """Every chunk with `function` of it, in order; chunks are computed in parallel and spooled."""
         if self.members:  # it has been through them before, and some are left out now
-            yield from self.again("moments", lambda chunk: (chunk, function(chunk)))
+            yield from self.again("relearn", lambda chunk: (chunk, function(chunk)))
             return
 
         def work(members: tuple[int, ...]) -> tuple[Chunk, Out]:
@@ -93,7 +95,7 @@ class Extraction:
             return chunk, function(chunk)
 
         done = 0
-        self.execution.progress("extract", done, len(self.taken))
+        self.execution.progress(phase, done, len(self.taken))
         for members, (chunk, result) in zip(
             self._plan, ordered_map(work, self._plan, self.execution.workers), strict=True
         ):
@@ -102,9 +104,10 @@ class Extraction:
                 self._entry |= {image: len(self._entry) + i for i, image in enumerate(chunk.images)}
                 if self.spool is not None:
                     self.spool.append(chunk.rows, len(chunk.images))
+                    self.execution.spent(phase, 0.0, chunk.rows.nbytes)
                 yield chunk, result
             done += len(members)
-            self.execution.progress("extract", done, len(self.taken))
+            self.execution.progress(phase, done, len(self.taken))
 
     def again(self, phase: str, function: Callable[[Chunk], Out]) -> Iterator[Out]:
         """`function` of every chunk in order, computed in parallel, from the spool or the backbone."""

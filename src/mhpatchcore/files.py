@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from mhpatchcore.errors import UserError
 
@@ -46,3 +49,12 @@ def write_text(target: str | Path, text: str) -> None:
     """Write a text file atomically."""
     with atomic_path(target) as path:
         path.write_text(text, encoding="utf-8")
+
+
+def write_csv(target: str | Path, columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
+    """Write a table with a header atomically; what is in no column is left out."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_text(target, text.getvalue())

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from time import thread_time
 from typing import Any
 
 import numpy as np
@@ -97,6 +98,8 @@ def learn(
         config, moments, reduction, lambda: extraction.again("shrinkage", lambda chunk: chunk)
     )
     whitening = fit_whitening(moments, reduction, lam, config.floor, config.metric)
+    extraction.execution.progress("moments", 1, 1)
+    extraction.execution.progress("bank", 0, sum(map(len, extraction.members)))
     bank = build_bank(_whitened(extraction, whitening, pasts), config)
     calibration = calibration_of(extraction, apart, pasts, whitening, bank, fair)
     learnt = tuple(i for images in extraction.members for i in images)
@@ -123,17 +126,21 @@ def _first_pass(extraction: Extraction, pasts: Sequence[Past]) -> tuple[Moments,
     # the past has no IPCA to go on with, but its exact covariance gives the same directions
     ipca = _Ipca(d) if config.reduction == "ipca" and not pasts else None
 
-    def look(chunk: Chunk) -> Moments:
+    def look(chunk: Chunk) -> tuple[Moments, float]:
+        """Moments of the chunk, and the CPU seconds of this thread that they took."""
+        started = thread_time()
         for past in pasts:
             check_unknown(chunk, past, extraction)
-        return Moments.of(chunk.rows)
+        return Moments.of(chunk.rows), thread_time() - started
 
-    for chunk, moments in extraction.first(look):
+    for chunk, (moments, seconds) in extraction.first(look):
         total = total.merge(moments)
+        extraction.execution.spent("moments", seconds, 0)
         if ipca is not None:
             ipca.add(chunk.rows)
     if extraction.taken and not extraction.members:
         raise UserError("none of the images could be read: check the folder")
+    extraction.execution.progress("moments", 0, 1)
     if ipca is not None:
         return total, reduce_by_ipca(ipca.finished(), config.variance, config.components)
     return total, reduction_of(total, config)

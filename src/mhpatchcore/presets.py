@@ -25,24 +25,37 @@ class Preset:
 
 
 # The canonical setting of the paper. Its incremental PCA keeps all components, which equals the eigendecomposition
-# of the exact covariance; `--reduction ipca` takes the literal path to the same directions.
+# of the exact covariance; `--reduction ipca` takes the literal path to the same directions. Everything but the backbone
+# is named, so that a change of the default does not move the paper's rows.
 MH: dict[str, Any] = {
     "size": 224,
     "resize": 256,
     "reduction": "pca",
     "variance": 0.99,
+    "components": None,
     "metric": "mahalanobis",
     "shrinkage": 0.07,
     "floor": 1e-8,
     "constructor": "tree",
     "K": 1000,
     "m_c": 256,
+    "dense": 0.0,
+    "fraction": None,
+    "projection": None,
+    "start": "first",
+    "alpha": 0.9,
+    "q": None,
     "score": "reweighted",
     "reach": 0.0,
     "parts": 1,
     "neighbours": 9,
     "sigma": 4.0,
+    "false_alarm": 0.01,
     "calibration": "cross-image",
+    "calibration_images": 100,
+    "chunk_images": 8,
+    "stored_as": "float16",
+    "seed": 0,
 }
 
 

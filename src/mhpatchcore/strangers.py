@@ -126,7 +126,7 @@ def held_out_statements(
             check_unknown(chunk, past, apart)
         return [hear(NOT_LEARNT, rows, whitening(rows), scorer) for rows in by_image(chunk)]
 
-    return [one for _, found in apart.first(score) for one in found]
+    return [one for _, found in apart.first(score, "calibrate") for one in found]
 
 
 def check_unknown(chunk: Chunk, past: Past, extraction: Extraction) -> None:

@@ -3,6 +3,18 @@
 Peaks are the kernel's high-water marks (VmHWM), reset at the start of every phase, so no short spike is missed
 between two looks. Where the kernel does not allow the reset, a peak is that of the process so far. The peak of the
 whole also covers what happens before, between and after the phases, such as loading a network.
+
+Phases of a fit and an evaluation:
+
+    extract     decode, backbone, spool
+    moments     count, mean and scatter of all patches, principal directions, shrinkage, whitening
+    bank        the constructor's passes over the spool; a long selection in them is a phase "select" of its own
+    calibrate   normal images against the bank rows of the others
+    score       test images, with their metrics
+
+The moments of a chunk are accumulated by the thread that has just extracted it. That CPU time is measured on the
+thread and charged to "moments" instead of "extract"; on the clock the two run side by side, so the wall time of
+"moments" is only what follows the last image.
 """
 
 from __future__ import annotations
@@ -10,6 +22,7 @@ from __future__ import annotations
 import os
 import resource
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -21,13 +34,17 @@ KIB = 1024
 
 @dataclass(frozen=True)
 class Phase:
-    """One phase: seconds on the clock and of CPU, and the peak of resident memory in bytes."""
+    """One phase: seconds on the clock and of CPU, the peak of resident memory, what it wrote to the spool.
+
+    `items` are images; in "select" they are picks, and "moments" is one step.
+    """
 
     name: str
     wall_seconds: float
     cpu_seconds: float
     peak_rss: int
     items: int
+    bytes_spooled: int = 0
 
     @property
     def items_per_second(self) -> float:
@@ -51,6 +68,8 @@ class Telemetry:
         self._also = also
         self._open: tuple[str, float, float] | None = None
         self._items = 0
+        self._charged_cpu: defaultdict[str, float] = defaultdict(float)
+        self._charged_bytes: defaultdict[str, int] = defaultdict(int)
 
     def progress(self, phase: str, done: int, total: int) -> None:
         """The listener to hand to whatever reports progress."""
@@ -63,12 +82,26 @@ class Telemetry:
         if self._also is not None:
             self._also(phase, done, total)
 
+    def spent(self, phase: str, cpu_seconds: float = 0.0, bytes_spooled: int = 0) -> None:
+        """Charge a phase with what it costs; CPU time goes over to it from the phase under way."""
+        self._charged_bytes[phase] += bytes_spooled
+        self._charged_cpu[phase] += cpu_seconds
+        if self._open is not None:
+            self._charged_cpu[self._open[0]] -= cpu_seconds
+
     def finish(self) -> None:
         """End the phase under way."""
         if self._open is not None:
             name, wall, cpu = self._open
             self.phases.append(
-                Phase(name, time.perf_counter() - wall, cpu_seconds() - cpu, self._mark(), self._items)
+                Phase(
+                    name,
+                    wall_seconds=time.perf_counter() - wall,
+                    cpu_seconds=cpu_seconds() - cpu + self._charged_cpu.pop(name, 0.0),
+                    peak_rss=self._mark(),
+                    items=self._items,
+                    bytes_spooled=self._charged_bytes.pop(name, 0),
+                )
             )
             self._open = None
 
@@ -120,5 +153,5 @@ def reset_peak() -> None:
 
 def cpu_seconds() -> float:
     """CPU time of this process and its finished children."""
-    times = os.times()
-    return times.user + times.system + times.children_user + times.children_system
+    times = os.times()  # in ticks of 10 ms, good enough for children
+    return time.process_time() + times.children_user + times.children_system

@@ -58,9 +58,10 @@ def benchmark(
     ]
     outcomes = _run(specs, out)
     rows = _rows(outcomes)
-    evaluated = dict.fromkeys(outcome.spec.data for outcome in outcomes if outcome.row is not None)
-    files = write_tables(rows, [load_dataset(folder).statistics() for folder in evaluated], out)
-    _finish(outcomes, files, as_json)
+    evaluated = {outcome.spec.data: outcome.spec for outcome in outcomes if outcome.row is not None}
+    files = write_tables(rows, [spec.dataset().statistics() for spec in evaluated.values()], out)
+    figures = [out / "figures" / outcome.spec.name for outcome in outcomes if outcome.row is not None]
+    _finish(outcomes, [*files, *figures], as_json)
 
 
 def ladder(
@@ -86,7 +87,11 @@ def ladder(
     numbers = _possible(_numbers(sizes), len(load_dataset(data).train), data)
     changes = _changes(backbone, settings)
     file = str(weights) if weights else None
-    specs = [CellSpec(str(data), name, _config(name, changes), file, n) for n in numbers for name in LADDER]
+    specs = [
+        CellSpec(str(data), name, _config(name, changes), file, n, figures=False)
+        for n in numbers
+        for name in LADDER
+    ]
     outcomes = _run(specs, out)
     _finish(outcomes, write_ladder(_rows(outcomes), out), as_json)
 

@@ -13,11 +13,12 @@ import typer
 
 PHASES = {
     "extract": "reading images",
+    "moments": "whitening",
     "bank": "building the bank",
     "select": "selecting rows",
     "shrinkage": "choosing shrinkage",
     "rank": "looking for suspects",
-    "moments": "learning without them",
+    "relearn": "learning without them",
     "calibrate": "calibrating",
     "coverage": "measuring coverage",
     "score": "scoring",

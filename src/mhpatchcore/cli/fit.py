@@ -138,6 +138,7 @@ def fit(
     given = dict(locals())
     from mhpatchcore.detector import Detector
     from mhpatchcore.extraction import Execution
+    from mhpatchcore.parallel import available_cores
     from mhpatchcore.presets import preset as named
     from mhpatchcore.suspicion import Scrutiny, parse_exclusion
     from mhpatchcore.telemetry import Telemetry
@@ -154,7 +155,7 @@ def fit(
     with progress_display(quiet) as progress:
         telemetry = Telemetry(also=progress)
         execution = Execution(
-            **({"workers": workers} if workers else {}),
+            workers=workers or available_cores(),
             batch=batch,
             spool=spool,
             spool_folder=spool_dir,

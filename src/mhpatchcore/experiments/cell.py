@@ -1,7 +1,8 @@
 """One cell of a grid: fit one configuration on one data set, evaluate it, and record quality and cost.
 
-Run as `python -m mhpatchcore.experiments.cell SPEC.json RESULT.json`, in a process of its own, so that peak memory
-belongs to this cell alone.
+Run as `python -m mhpatchcore.experiments.cell SPEC.json RESULT.json FOLDER`, in a process of its own, so that peak
+memory belongs to this cell alone. The verdicts on all images and the cell's figures go into FOLDER, after everything
+has been measured.
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ import json
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import isnan
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from mhpatchcore import __version__
 from mhpatchcore.config import Config
@@ -23,7 +25,11 @@ from mhpatchcore.datasets import Dataset, load_dataset
 from mhpatchcore.errors import UserError
 from mhpatchcore.files import write_text
 
+if TYPE_CHECKING:  # a cell loads them itself; who plans a grid does not need them
+    from mhpatchcore.telemetry import Telemetry
+
 MS = 1000.0
+Out = TypeVar("Out")
 
 
 @dataclass(frozen=True)
@@ -36,6 +42,7 @@ class CellSpec:
     weights: str | None = None
     train: int | None = None
     label: str = ""
+    figures: bool = True
 
     @property
     def name(self) -> str:
@@ -70,6 +77,7 @@ class CellSpec:
             "weights": self.weights,
             "train": self.train,
             "label": self.label,
+            "figures": self.figures,
         }
 
     @staticmethod
@@ -82,33 +90,41 @@ def _state(path: Path) -> tuple[int, int]:
     return state.st_size, state.st_mtime_ns
 
 
-def run_cell(spec: CellSpec) -> dict[str, Any]:
-    """Fit and evaluate; one flat row of results."""
+def run_cell(spec: CellSpec, folder: Path) -> dict[str, Any]:
+    """Fit, evaluate, write verdicts and figures below `folder`; one row of results."""
     from mhpatchcore.detector import Detector
     from mhpatchcore.evaluation import evaluate
     from mhpatchcore.extraction import Execution
     from mhpatchcore.telemetry import Telemetry
 
+    load = os.getloadavg()[
+        0
+    ]  # of others, and of the cell before: times can be trusted only on a quiet machine
     dataset = spec.dataset()
     telemetry = Telemetry()
+    execution = Execution(progress=telemetry.progress, spent=telemetry.spent)
     started = time.perf_counter()
-    detector = Detector.fit(
-        dataset.train, spec.config, weights=spec.weights, execution=Execution(progress=telemetry.progress)
-    )
+    detector = Detector.fit(dataset.train, spec.config, weights=spec.weights, execution=execution)
     fit_seconds = time.perf_counter() - started
     telemetry.finish()
     fit_peak = telemetry.peak_rss
-    started = last_scored = time.perf_counter()
-
-    def watch(*_: object) -> None:
-        nonlocal last_scored
-        last_scored = time.perf_counter()
-
-    evaluation = evaluate(detector, dataset, watch=watch, progress=telemetry.progress)
-    infer_seconds = last_scored - started  # without the metrics, which no production line computes
+    started = time.perf_counter()
+    results = deque(
+        _watched(detector.score_many([sample.path for sample in dataset.test]), dataset, telemetry)
+    )
+    infer_seconds = time.perf_counter() - started
+    telemetry.finish()
+    peak = telemetry.peak_rss
+    # Metrics come after it: over pixels they take longer than the scores, and no production line computes them.
+    evaluation = evaluate(
+        detector,
+        dataset,
+        progress=lambda _, done, total: telemetry.progress("metrics", done, total),
+        results=_given_away(results),
+    )
     telemetry.finish()
     image, pixel = evaluation.image, evaluation.pixel
-    return {
+    row = {
         "dataset": dataset.name,
         "preset": spec.preset,
         "label": spec.label,
@@ -129,14 +145,39 @@ def run_cell(spec: CellSpec) -> dict[str, Any]:
         "infer_seconds": infer_seconds,
         "ms_per_image": MS * infer_seconds / len(dataset.test),
         "fit_peak_rss": fit_peak,
-        "peak_rss": telemetry.peak_rss,
+        "peak_rss": peak,
         "baseline_rss": telemetry.baseline_rss,
         "rows": len(detector.bank_raw),
         "dimensions": detector.whitening.k,
+        "cores": execution.workers,
+        "load": load,
         "telemetry": telemetry.to_json(),
         "problems": list(evaluation.problems),
         "version": __version__,
     }
+    # matplotlib comes in here: the memory it takes is not the detector's
+    from mhpatchcore.experiments.showing import write_figures, write_verdicts
+
+    verdicts = write_verdicts(evaluation, Path(spec.data), folder / "cells" / f"{spec.name}.csv")
+    files = [verdicts]
+    if spec.figures:
+        files += write_figures(detector, dataset, evaluation, folder / "figures" / spec.name)
+    return row | {"files": [path.relative_to(folder).as_posix() for path in files]}
+
+
+def _watched(results: Iterable[Out], dataset: Dataset, telemetry: Telemetry) -> Iterator[Out]:
+    """The results as they come, heard of as phase "score"."""
+    total = len(dataset.test)
+    telemetry.progress("score", 0, total)
+    for done, result in enumerate(results, start=1):
+        telemetry.progress("score", done, total)
+        yield result
+
+
+def _given_away(results: deque[Out]) -> Iterator[Out]:
+    """One after the other, none of them kept: with its map a result is as large as its image."""
+    while results:
+        yield results.popleft()
 
 
 def _known(value: float) -> float | None:
@@ -145,10 +186,10 @@ def _known(value: float) -> float | None:
 
 
 def main() -> None:
-    spec_path, result_path = sys.argv[1:]
+    spec_path, result_path, folder = sys.argv[1:]
     spec = CellSpec.from_json(json.loads(Path(spec_path).read_text()))
     try:
-        row = run_cell(spec)
+        row = run_cell(spec, Path(folder))
     except UserError as error:
         sys.exit(" ".join(str(error).splitlines()))
     write_text(result_path, json.dumps(row, indent=1))

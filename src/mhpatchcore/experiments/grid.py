@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import csv
-import io
 import json
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,11 +15,13 @@ from typing import Any
 
 from mhpatchcore.errors import UserError
 from mhpatchcore.experiments.cell import CellSpec
-from mhpatchcore.files import write_text
+from mhpatchcore.files import write_csv, write_text
 
 Row = dict[str, Any]
-NOT_IN_CSV = ("telemetry", "problems")
-TEXT = ("dataset", "preset", "label", "backbone", "weights_sha256", "version")
+NOT_IN_CSV = ("telemetry", "problems", "files")
+CELL = ("dataset", "preset", "label", "backbone", "n_train")
+PHASE = ("name", "wall_seconds", "cpu_seconds", "peak_rss", "items", "items_per_second", "bytes_spooled")
+TEXT = ("dataset", "preset", "label", "backbone", "weights_sha256", "version", "name")
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ class Outcome:
 def run_grid(
     specs: Sequence[CellSpec], folder: Path, report: Callable[[int, int, Outcome], None] | None = None
 ) -> list[Outcome]:
-    """Run every cell that is not finished yet, write cells.csv and cells.json, and return all outcomes."""
+    """Run every cell that is not finished yet, write cells.csv, phases.csv and cells.json, and return all outcomes."""
     outcomes = []
     for done, spec in enumerate(specs, start=1):
         outcome = _kept(spec, folder) or _run(spec, folder)
@@ -47,15 +49,12 @@ def run_grid(
 
 
 def write_rows(rows: Sequence[Row], folder: Path) -> None:
-    """All rows as tidy CSV and as JSON with everything."""
+    """All rows as tidy CSV, their phases as another, and everything as JSON."""
     write_text(folder / "cells.json", json.dumps(list(rows), indent=1))
     if rows:
-        columns = [column for column in rows[0] if column not in NOT_IN_CSV]
-        text = io.StringIO()
-        writer = csv.DictWriter(text, columns, extrasaction="ignore", lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-        write_text(folder / "cells.csv", text.getvalue())
+        write_csv(folder / "cells.csv", [column for column in rows[0] if column not in NOT_IN_CSV], rows)
+        phases = [{name: row[name] for name in CELL} | phase for row in rows for phase in _phases(row)]
+        write_csv(folder / "phases.csv", [*CELL, *PHASE], phases)
 
 
 def read_rows(path: Path) -> list[Row]:
@@ -81,33 +80,36 @@ def _path(spec: CellSpec, folder: Path) -> Path:
     return folder / "cells" / f"{spec.name}.json"
 
 
+def _phases(row: Row) -> list[Row]:
+    return list(row["telemetry"]["phases"])
+
+
 def _kept(spec: CellSpec, folder: Path) -> Outcome | None:
-    """The result of an earlier run, if it was of the same data, settings and version."""
+    """The result of an earlier run, if it was of the same data, settings and version and all its files are there."""
     path = _path(spec, folder)
     if not path.is_file():
         return None
     try:
         kept = json.loads(path.read_text())
-        return Outcome(spec, kept["row"]) if kept["key"] == spec.key() else None
-    except (
-        OSError,
-        ValueError,
-        KeyError,
-        TypeError,
-        UserError,
-    ):  # damaged, or of data that are gone: run it again
+        is_whole = all((folder / name).is_file() for name in kept["row"]["files"])
+        return Outcome(spec, kept["row"]) if is_whole and kept["key"] == spec.key() else None
+    # damaged, or of data that are gone: run it again
+    except (OSError, ValueError, KeyError, TypeError, UserError):
         return None
 
 
 def _run(spec: CellSpec, folder: Path) -> Outcome:
+    started = time.perf_counter()
     with tempfile.TemporaryDirectory() as scratch:
         spec_path, result_path = Path(scratch, "spec.json"), Path(scratch, "result.json")
         spec_path.write_text(json.dumps(spec.to_json()))
-        command = [sys.executable, "-m", "mhpatchcore.experiments.cell", str(spec_path), str(result_path)]
+        arguments = [str(path) for path in (spec_path, result_path, folder)]
+        command = [sys.executable, "-m", "mhpatchcore.experiments.cell", *arguments]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0 or not result_path.is_file():
             lines = done.stderr.strip().splitlines() or [f"ended with code {done.returncode}"]
             return Outcome(spec, None, error=lines[-1], fresh=True)
         row = json.loads(result_path.read_text())
+    row["cell_seconds"] = time.perf_counter() - started
     write_text(_path(spec, folder), json.dumps({"key": spec.key(), "row": row}, indent=1))
     return Outcome(spec, row, fresh=True)

@@ -5,34 +5,60 @@ n* = argmin_n |RAM_n − RAM_stream| names the size at which offline PatchCore n
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mhpatchcore.experiments.table import Entry, Table, best_marked
-from mhpatchcore.experiments.writing import write_figure, write_formats
+from mhpatchcore.experiments.writing import write_formats
 from mhpatchcore.presets import PRESETS
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from mhpatchcore.report.figures import Series
+
 Row = dict[str, Any]
-LADDER = ("patchcore", "mh", "geores-k2000", "default")
+LADDER = ("patchcore", "streaming-euclidean", "mh", "geores-k2000", "default")
 GB = 1e9
 
 
 def write_ladder(rows: Sequence[Row], folder: Path) -> list[Path]:
-    """The ladder's table and its plot of memory against the number of images."""
-    from mhpatchcore.report.figures import Series, lines_figure
+    """The ladder's table and its plots of memory and of AUROC over the number of images."""
+    from mhpatchcore.report.figures import save_figure
 
-    series = []
+    files = write_formats({"ladder": ladder_table(rows)}, folder, "ladder")
+    for name, figure in ladder_figures(rows).items():
+        files += save_figure(figure, folder / "figures" / name)
+    return files
+
+
+def ladder_figures(rows: Sequence[Row]) -> dict[str, Figure]:
+    """Peak memory and image AUROC over the number of normal images, by file name."""
+    from mhpatchcore.report.figures import lines_figure
+
+    x_label = "normal training images"
+    memory = _series(rows, lambda row: row["peak_rss"] / GB)
+    quality = _series(rows, lambda row: row["image_auroc"])
+    figures = {}
+    if memory:
+        figures["ram-growth"] = lines_figure(memory, "Memory and data", x_label, "peak RAM (GB)", bottom=0)
+    if quality:
+        figures["auroc-growth"] = lines_figure(quality, "Quality and data", x_label, "image AUROC")
+    return figures
+
+
+def _series(rows: Sequence[Row], value: Callable[[Row], float | None]) -> list[Series]:
+    """A line for each configuration through the sizes at which it has a value."""
+    from mhpatchcore.report.figures import Series
+
+    lines = []
     for name in LADDER:
         own = sorted((row for row in rows if row["preset"] == name), key=lambda row: row["n_train"])
-        if own:
-            x, y = [row["n_train"] for row in own], [row["peak_rss"] / GB for row in own]
-            series.append(Series(PRESETS[name].title, x, y))
-    files = write_formats({"ladder": ladder_table(rows)}, folder, "ladder")
-    if not series:
-        return files
-    figure = lines_figure(series, "Memory and data", "normal training images", "peak RAM (GB)")
-    return [*files, *write_figure(figure, folder / "figures" / "ram-growth")]
+        points = [(row["n_train"], value(row)) for row in own if value(row) is not None]
+        if points:
+            lines.append(Series(PRESETS[name].title, *zip(*points, strict=True)))
+    return lines
 
 
 def ladder_table(rows: Sequence[Row]) -> Table:

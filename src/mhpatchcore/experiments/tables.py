@@ -30,9 +30,9 @@ def paper_tables(rows: Sequence[Row]) -> dict[str, Table]:
         "ram": (ram_table, [*own, *MAIN], "Peak RAM (GB)"),
         "latency": (latency_table, [*own, *MAIN], "Inference time (ms/image)"),
         "budget": (study_table, BUDGET, "k-center budget study"),
-        "budget-auroc": (auroc_table, BUDGET, "k-center budget study, AUROC"),
+        "budget-auroc": (study_auroc_table, BUDGET, "k-center budget study, AUROC"),
         "geores": (study_table, GEORES, "GeoReS study"),
-        "geores-auroc": (auroc_table, GEORES, "GeoReS study, AUROC"),
+        "geores-auroc": (study_auroc_table, GEORES, "GeoReS study, AUROC"),
         "all": (overview_table, everything, "All configurations"),
     }
     tables = {}
@@ -49,19 +49,27 @@ def auroc_table(rows: Sequence[Row], presets: Sequence[str], title: str) -> Tabl
 
     Only a configuration that ran on all categories has an average: without a hard one it would look better.
     """
+    return _aurocs(rows, presets, title, reference=False)
+
+
+def study_auroc_table(rows: Sequence[Row], presets: Sequence[str], title: str) -> Table:
+    """The same with the offline reference in the last column, which takes no part in the bold marks."""
+    return _aurocs(rows, presets, title, _ends_with_reference(presets))
+
+
+def _aurocs(rows: Sequence[Row], presets: Sequence[str], title: str, reference: bool) -> Table:
     lines = [
-        (dataset, _two_lines([_find(rows, dataset, preset) for preset in presets]))
+        (dataset, _two_lines([_find(rows, dataset, preset) for preset in presets], reference))
         for dataset in _datasets(rows)
     ]
     means = [
         {name: _macro(rows, preset, name) for name in ("image_auroc", "pixel_auroc")} for preset in presets
     ]
-    return Table(
-        title,
-        _titles(presets),
-        (*lines, ("Mean", _two_lines(means))),
-        "Image-level AUROC and, in parentheses, pixel-level AUROC; best in bold after rounding, with ties.",
+    note = "Image-level AUROC and, in parentheses, pixel-level AUROC; best in bold after rounding, with ties."
+    apart = (
+        " The last column is an offline reference and takes no part in the bold marks." if reference else ""
     )
+    return Table(title, _titles(presets), (*lines, ("Mean", _two_lines(means, reference))), note + apart)
 
 
 def resource_table(rows: Sequence[Row], presets: Sequence[str], title: str) -> Table:
@@ -71,7 +79,7 @@ def resource_table(rows: Sequence[Row], presets: Sequence[str], title: str) -> T
 
 def study_table(rows: Sequence[Row], presets: Sequence[str], title: str) -> Table:
     """An overview whose last column is the offline reference, which takes no part in the bold marks."""
-    return _overview(rows, presets, title, reference=len(presets) > 1 and presets[-1] == REFERENCE)
+    return _overview(rows, presets, title, _ends_with_reference(presets))
 
 
 def overview_table(rows: Sequence[Row], presets: Sequence[str], title: str) -> Table:
@@ -154,20 +162,32 @@ def _column(rows: Sequence[Row], presets: Sequence[str], aggregate: Aggregate) -
 def _line(
     name: str, values: Sequence[float | None], digits: int, higher: bool = True, reference: bool = False
 ) -> Line:
-    """A row of single values; a reference in the last column stands outside the competition."""
-    marked = best_marked(values[:-1] if reference else values, digits, higher)
-    if reference:
-        marked.append((best_marked(values[-1:], digits)[0][0], False))
-    return name, tuple(Entry((entry,)) for entry in marked)
+    return name, tuple(Entry((entry,)) for entry in _marked(values, digits, higher, reference))
 
 
-def _two_lines(found: Sequence[Row | None]) -> tuple[Entry, ...]:
-    image = best_marked([None if row is None else row["image_auroc"] for row in found], 3)
-    pixel = best_marked([None if row is None else row["pixel_auroc"] for row in found], 3)
+def _marked(
+    values: Sequence[float | None], digits: int, higher: bool, reference: bool
+) -> list[tuple[str, bool]]:
+    """The best in bold; a reference in the last column stands outside the competition."""
+    if not reference:
+        return best_marked(values, digits, higher)
+    apart = best_marked(values[-1:], digits)[0][0]
+    return [*best_marked(values[:-1], digits, higher), (apart, False)]
+
+
+def _two_lines(found: Sequence[Row | None], reference: bool) -> tuple[Entry, ...]:
+    image, pixel = (
+        _marked([None if row is None else row[name] for row in found], 3, True, reference)
+        for name in ("image_auroc", "pixel_auroc")
+    )
     return tuple(
         Entry((i, (f"({p[0]})", p[1]))) if p[0] != "–" else Entry((i,))
         for i, p in zip(image, pixel, strict=True)
     )
+
+
+def _ends_with_reference(presets: Sequence[str]) -> bool:
+    return len(presets) > 1 and presets[-1] == REFERENCE
 
 
 def _titles(presets: Sequence[str]) -> tuple[str, ...]:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mhpatchcore.experiments.table import Table
 from mhpatchcore.experiments.tables import dataset_table, paper_tables
 from mhpatchcore.files import write_text
 from mhpatchcore.metrics import macro_average
 from mhpatchcore.presets import PRESETS
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 STYLE = (
     "<!doctype html><meta charset=utf-8><meta name=viewport content='width=device-width'><title>mhpatchcore</title>"
@@ -24,8 +27,12 @@ def write_tables(
     rows: Sequence[dict[str, Any]], statistics: Sequence[dict[str, Any]], folder: Path
 ) -> list[Path]:
     """All tables as Markdown, LaTeX and HTML, and the AUROC/RAM figure."""
+    from mhpatchcore.report.figures import save_figure
+
     tables = {"datasets": dataset_table(statistics), **paper_tables(rows)}
-    return [*write_formats(tables, folder), *_pareto(rows, folder)]
+    files = write_formats(tables, folder)
+    figure = auroc_and_memory(rows)
+    return [*files, *(save_figure(figure, folder / "figures" / "pareto") if figure else [])]
 
 
 def write_formats(tables: Mapping[str, Table], folder: Path, stem: str = "tables") -> list[Path]:
@@ -36,23 +43,16 @@ def write_formats(tables: Mapping[str, Table], folder: Path, stem: str = "tables
     return [markdown, latex, page]
 
 
-def _pareto(rows: Sequence[dict[str, Any]], folder: Path) -> list[Path]:
-    """Mean image AUROC against the largest peak memory, one point per configuration that has both."""
+def auroc_and_memory(rows: Sequence[dict[str, Any]]) -> Figure | None:
+    """Mean image AUROC against the largest peak memory, one point per configuration that ran on all data sets."""
     from mhpatchcore.report.figures import Cost, pareto_figure
 
     points = []
+    datasets = {row["dataset"] for row in rows}
     for name in dict.fromkeys(row["preset"] for row in rows):
         own = [row for row in rows if row["preset"] == name]
         aurocs = [row["image_auroc"] for row in own if row["image_auroc"] is not None]
-        if aurocs:
+        if aurocs and {row["dataset"] for row in own} == datasets:
             title = PRESETS[name].title if name in PRESETS else name
             points.append(Cost(title, max(row["peak_rss"] for row in own) / 1e6, macro_average(aurocs)))
-    return write_figure(pareto_figure(points), folder / "figures" / "pareto") if points else []
-
-
-def write_figure(figure: Any, stem: Path) -> list[Path]:
-    """A figure as PNG and SVG."""
-    from mhpatchcore.report.figures import save_figure
-
-    save_figure(figure, stem)
-    return [Path(f"{stem}.png"), Path(f"{stem}.svg")]
+    return pareto_figure(points) if points else None

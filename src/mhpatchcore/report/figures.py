@@ -17,17 +17,12 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FuncFormatter, Locator, LogLocator, MaxNLocator, NullLocator
-from matplotlib.transforms import Bbox
 from numpy.typing import ArrayLike
-from PIL import Image
 
-from mhpatchcore.arrays import Array, Doubles
-from mhpatchcore.drawing import outlined, overlay
+from mhpatchcore.arrays import Doubles
 from mhpatchcore.files import atomic_path
 from mhpatchcore.metrics import auroc, average_precision, precision_recall_curve, roc_curve
-from mhpatchcore.result import Result
 
 BLUE, VERMILION, GREY = "#0072B2", "#D55E00", "#595959"
 # Okabe and Ito's colours that stand out on white, each with a marker and a dash pattern of its own
@@ -57,8 +52,8 @@ STYLE: dict[Any, Any] = {
     "savefig.dpi": 200,
     "svg.hashsalt": "mhpatchcore",  # the same figure gives the same bytes
 }
+OWN_LAYOUT: dict[Any, Any] = {"figure.constrained_layout.use": False}
 BINS = 32
-PANEL_PIXELS = 512
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,16 +77,18 @@ class Cost:
 def figure_bytes(figure: Figure, kind: str) -> bytes:
     """The figure as a "png" or "svg" file, without the date that would make each copy differ."""
     buffer = io.BytesIO()
-    with rc_context(STYLE):
+    with rc_context(STYLE | OWN_LAYOUT):  # a figure keeps the layout it was made with
         figure.savefig(buffer, format=kind, metadata={"Date": None} if kind == "svg" else None)
     return buffer.getvalue()
 
 
-def save_figure(figure: Figure, stem: str | Path) -> None:
+def save_figure(figure: Figure, stem: str | Path) -> list[Path]:
     """Write `stem`.png and `stem`.svg, each whole or not at all."""
-    for kind in ("png", "svg"):
-        with atomic_path(f"{stem}.{kind}") as temporary:
-            temporary.write_bytes(figure_bytes(figure, kind))
+    files = [Path(f"{stem}.{kind}") for kind in ("png", "svg")]
+    for path in files:
+        with atomic_path(path) as temporary:
+            temporary.write_bytes(figure_bytes(figure, path.suffix[1:]))
+    return files
 
 
 @rc_context(STYLE)
@@ -157,21 +154,23 @@ def histogram_figure(labels: ArrayLike, scores: ArrayLike, threshold: float) -> 
 
 
 @rc_context(STYLE)
-def lines_figure(series: Sequence[Series], title: str, x_label: str, y_label: str) -> Figure:
+def lines_figure(
+    series: Sequence[Series], title: str, x_label: str, y_label: str, bottom: float | None = None
+) -> Figure:
     """Lines with markers, for instance peak RAM over the number of images for several configurations."""
     figure, axes = plot((6.4, 4.0), title, x_label, y_label)
     for i, one in enumerate(series):
         colour, marker, dashes = LOOKS[i % len(LOOKS)]
         axes.plot(one.x, one.y, color=colour, marker=marker, linestyle=dashes, label=one.label)
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(bottom=bottom)
     axes.legend(loc="best")
     return figure
 
 
 @rc_context(STYLE)
 def pareto_figure(costs: Sequence[Cost], ram_label: str = "peak RAM (MB)") -> Figure:
-    """AUROC over RAM, one labelled marker for each configuration; a line joins those that none other beats."""
-    figure, axes = plot((7.2, 4.6), "AUROC and memory", ram_label, "image AUROC")
+    """AUROC over RAM, one marker for each configuration; a line joins those that none other beats."""
+    figure, axes = plot((8.4, 4.2), "AUROC and memory", ram_label, "image AUROC")
     front = pareto_front(costs)
     axes.step(
         [c.ram for c in front], [c.auroc for c in front], where="post", color=GREY, linewidth=1, zorder=1
@@ -179,12 +178,21 @@ def pareto_figure(costs: Sequence[Cost], ram_label: str = "peak RAM (MB)") -> Fi
     for i, cost in enumerate(costs):
         # past the last look the markers shift, so that each pair of colour and marker occurs once
         colour, marker = LOOKS[i % len(LOOKS)][0], LOOKS[(i + i // len(LOOKS)) % len(LOOKS)][1]
-        axes.scatter(
-            cost.ram, cost.auroc, s=60, color=colour, marker=marker, edgecolor="black", linewidth=0.6
-        )
+        label = f"{cost.label} *" if cost in front else cost.label
+        style: dict[str, Any] = {
+            "s": 60,
+            "color": colour,
+            "marker": marker,
+            "edgecolor": "black",
+            "linewidth": 0.6,
+        }
+        axes.scatter(cost.ram, cost.auroc, label=label, **style)
     axes.margins(0.12)
     log_scale(axes, min(c.ram for c in costs), max(c.ram for c in costs))
-    _label_points(figure, axes, costs)
+    # beside the axes: next to their points the names of a dozen configurations would cover each other
+    axes.legend(
+        loc="upper left", bbox_to_anchor=(1.02, 1), frameon=False, title="* beaten by none", fontsize=8
+    )
     return figure
 
 
@@ -199,24 +207,6 @@ def pareto_front(costs: Iterable[Cost]) -> list[Cost]:
         if not front or cost.auroc > front[-1].auroc:
             front.append(cost)
     return front
-
-
-@rc_context(STYLE)
-def qualitative_figure(rows: Sequence[tuple[str, Array, Result]]) -> Figure:
-    """One row for each (label, pixels (H, W, 3), result): image, heatmap, predicted segmentation."""
-    shapes = [pixels.shape[0] / pixels.shape[1] for _, pixels, _ in rows]
-    figure = Figure(figsize=(6.6, 2.1 * sum(shapes) + 0.3))
-    grid = figure.subplots(len(rows), 3, squeeze=False, gridspec_kw={"height_ratios": shapes})
-    for axes, title in zip(grid[0], ("image", "heatmap", "predicted segmentation"), strict=True):
-        axes.set_title(title)
-    for line, (label, pixels, result) in zip(grid, rows, strict=True):
-        heat = overlay(pixels, result.map, result.pixel_threshold)
-        for axes, panel in zip(line, (pixels, heat, outlined(pixels, result.mask)), strict=True):
-            axes.imshow(_reduced(panel))
-            axes.set(xticks=[], yticks=[])
-            axes.spines[:].set(visible=True, color="#bfbfbf", linewidth=0.6)
-        line[0].set_ylabel(label)
-    return figure
 
 
 def plot(size: tuple[float, float], title: str, x_label: str, y_label: str) -> tuple[Figure, Axes]:
@@ -258,39 +248,3 @@ def log_scale(axes: Axes, low: float, high: float) -> None:
     axes.xaxis.set_major_locator(locator)
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-
-
-def _label_points(figure: Figure, axes: Axes, costs: Sequence[Cost]) -> None:
-    """Put each label on the first side of its point where it meets no other label and no marker."""
-    sides = [(9, 0), (-9, 0), (0, 11), (0, -11), (9, 11), (9, -11)]
-    alignment = {9: "left", 0: "center", -9: "right"}
-    figure.draw_without_rendering()
-    taken = [
-        Bbox.from_bounds(x - 8, y - 8, 16, 16)
-        for x, y in axes.transData.transform([(cost.ram, cost.auroc) for cost in costs])
-    ]
-    for cost in costs:
-        for x, y in sides:
-            text = axes.annotate(
-                cost.label,
-                (cost.ram, cost.auroc),
-                (x, y),
-                textcoords="offset points",
-                ha=alignment[x],
-                va="center",
-                fontsize=9,
-            )
-            text.set_path_effects([withStroke(linewidth=3, foreground="white")])
-            box = text.get_window_extent()
-            inside = axes.bbox.x0 <= box.x0 and box.x1 <= axes.bbox.x1
-            if (inside and not box.count_overlaps(taken)) or (x, y) == sides[-1]:
-                taken.append(box)
-                break
-            text.remove()
-
-
-def _reduced(pixels: Array) -> Array:
-    """Pixels (H, W, 3) made small enough for print."""
-    image = Image.fromarray(pixels)
-    image.thumbnail((PANEL_PIXELS, PANEL_PIXELS))
-    return np.asarray(image)

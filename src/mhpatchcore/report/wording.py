@@ -188,7 +188,8 @@ def _spaced(name: str) -> str:
 
 def _quantity(name: str, value: object) -> str:
     """Memory in MB, everything else as a number."""
-    return f"{value / 1e6:.0f} MB" if name.endswith("rss") and isinstance(value, int) else number(value)
+    in_bytes = name.endswith("rss") or name.startswith("bytes")
+    return f"{value / 1e6:.0f} MB" if in_bytes and isinstance(value, int) else number(value)
 
 
 def _metric(value: float) -> str:

@@ -1,0 +1,190 @@
+"""What the rows say: differences between configurations, beside what the paper reports of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mhpatchcore.experiments.ladder import closest_in_ram
+from mhpatchcore.experiments.table import Entry, Table
+from mhpatchcore.metrics import macro_average
+
+Row = dict[str, Any]
+GB, MB, MINUTE = 1e9, 1e6, 60.0
+DIGITS = 3
+SMALL = 0.002
+
+
+@dataclass(frozen=True)
+class Claim:
+    """That `better` beats `other` in mean image AUROC; `paper` is the difference the paper reports, if it does."""
+
+    text: str
+    better: str
+    other: str
+    paper: float | None = None
+
+
+# Differences of the means over the 15 categories of MVTec AD, with WideResNet-50-2.
+CLAIMS = (
+    Claim("Whitening helps the streaming bank", "mh", "streaming-euclidean", 0.989 - 0.979),
+    Claim("The offline reference stays ahead", "patchcore", "mh", 0.991 - 0.989),
+    Claim("Patches serve better than centroids", "mh", "mh-kmeans", 0.989 - 0.980),
+    Claim("Larger chunk summaries help", "mh-k1000-c1024", "mh", 0.991 - 0.989),
+    Claim("A larger bank alone does not", "mh-k5000-c256", "mh", 0.0),
+    Claim("Nor do both together", "mh-k5000-c4096", "mh", 0.0),
+    Claim("A residual tail helps at the same size", "geores-k1000", "mh", 0.992 - 0.989),
+    Claim("And with more rows", "geores-k2000", "mh", 0.991 - 0.989),
+    Claim("The default against the paper's canonical setting", "default", "mh"),
+    Claim("The default against the offline reference", "default", "patchcore"),
+    Claim("More pixels (accurate) against the default", "accurate", "default"),
+    Claim("Fewer pixels and rows (fast) against the default", "fast", "default"),
+)
+
+
+def claims_table(rows: Sequence[Row]) -> Table | None:
+    """Each claim with the paper's difference, the one found here, and where the first of the two loses."""
+    lines = []
+    for claim in CLAIMS:
+        image = differences(rows, claim.better, claim.other, "image_auroc")
+        if not image:
+            continue
+        pixel = differences(rows, claim.better, claim.other, "pixel_auroc")
+        behind = ", ".join(
+            f"{name} {signed(value)}" for name, value in image.items() if round(value, DIGITS) < 0
+        )
+        texts = (
+            f"{claim.better} − {claim.other}",
+            "–" if claim.paper is None else signed(claim.paper),
+            signed(macro_average(image.values())),
+            _holds(claim.paper, macro_average(image.values())),
+            signed(macro_average(pixel.values())) if pixel else "–",
+            behind or "–",
+        )
+        lines.append((claim.text, tuple(Entry(((text, False),)) for text in texts)))
+    heads = (
+        "Difference of",
+        "Paper, image AUROC",
+        "Here",
+        "Holds here",
+        "Here, pixel AUROC",
+        "Behind on (image)",
+    )
+    return Table("The paper's findings, and ours", heads, tuple(lines)) if lines else None
+
+
+def _holds(paper: float | None, here: float) -> str:
+    """Whether a difference goes the paper's way, after rounding; no difference there means hardly any here."""
+    if paper is None:
+        return "–"
+    found = round(here, DIGITS)
+    if round(paper, DIGITS) == 0:
+        return "yes" if abs(found) <= SMALL else "no"
+    return "yes" if found > 0 else "level" if found == 0 else "no"
+
+
+def differences(rows: Sequence[Row], first: str, second: str, name: str) -> dict[str, float]:
+    """By data set, for those on which both ran."""
+    values = {(row["preset"], row["dataset"]): row[name] for row in rows if row[name] is not None}
+    return {
+        dataset: values[first, dataset] - values[second, dataset]
+        for preset, dataset in values
+        if preset == first and (second, dataset) in values
+    }
+
+
+def signed(value: float) -> str:
+    """
+    >>> signed(0.0123), signed(-0.002), signed(0.0002)
+    ('+0.012', '−0.002', '0.000')
+    """
+    text = f"{round(value, DIGITS):+.{DIGITS}f}".replace("-", "−")
+    return text[1:] if float(f"{value:.{DIGITS}f}") == 0 else text
+
+
+def one_swap(rows: Sequence[Row]) -> dict[str, float]:
+    """By data set, what the order of a single pair of a good and a defective image is worth in AUROC."""
+    return {
+        row["dataset"]: 1 / (row["n_anomalous"] * (row["n_test"] - row["n_anomalous"]))
+        for row in rows
+        if 0 < row["n_anomalous"] < row["n_test"]
+    }
+
+
+@dataclass(frozen=True)
+class Growth:
+    """How a configuration fares from the smallest to the largest subset, and beside the offline one of each size."""
+
+    preset: str
+    first: Row
+    last: Row
+    least_ram: float
+    most_ram: float
+    ahead: list[int]
+    behind: list[int]
+
+
+def growth(rows: Sequence[Row], preset: str) -> Growth | None:
+    own = sorted((row for row in rows if row["preset"] == preset), key=lambda row: row["n_train"])
+    if not own:
+        return None
+    offline = {row["n_train"]: row["image_auroc"] for row in rows if row["preset"] == "patchcore"}
+    margins = {
+        row["n_train"]: round(row["image_auroc"], DIGITS) - round(offline[row["n_train"]], DIGITS)
+        for row in own
+        if row["n_train"] in offline
+    }
+    return Growth(
+        preset=preset,
+        first=own[0],
+        last=own[-1],
+        least_ram=min(row["peak_rss"] for row in own) / GB,
+        most_ram=max(row["peak_rss"] for row in own) / GB,
+        ahead=[n for n, margin in margins.items() if margin > 0],
+        behind=[n for n, margin in margins.items() if margin < 0],
+    )
+
+
+def matched(rows: Sequence[Row], stream: str) -> tuple[Row, Row] | None:
+    """The offline row at n* and the stream's row with the most images."""
+    n = closest_in_ram(rows, stream)
+    if n is None:
+        return None
+    offline = next(row for row in rows if row["preset"] == "patchcore" and row["n_train"] == n)
+    return offline, max((row for row in rows if row["preset"] == stream), key=lambda row: row["n_train"])
+
+
+def is_busy(rows: Sequence[Row]) -> bool:
+    """Whether others were at work when a cell began, or nobody knows. The cell before it counts for its cores."""
+    return any(row["load"] is None or row["load"] > row["cores"] + 1 for row in rows)
+
+
+def minutes(rows: Sequence[Row]) -> float:
+    return float(sum(row["cell_seconds"] for row in rows)) / MINUTE
+
+
+def phases_table(rows: Sequence[Row], phases: Sequence[Row], title: str) -> Table:
+    """Costs by phase of every cell in `rows`."""
+    lines = []
+    for row in rows:
+        lines += [
+            (f"{row['preset']} · {phase['name']}", tuple(Entry(((text, False),)) for text in _costs(phase)))
+            for phase in phases
+            if all(phase[name] == row[name] for name in ("dataset", "preset", "n_train"))
+        ]
+    baseline = max(row["baseline_rss"] for row in rows) / MB
+    note = f"Before the first phase a process holds at most {baseline:.0f} MB."
+    heads = ("Wall (s)", "CPU (s)", "Peak RSS (MB)", "Spooled (MB)", "Images/s")
+    return Table(title, heads, tuple(lines), note)
+
+
+def _costs(phase: Row) -> tuple[str, ...]:
+    counts_images = phase["name"] not in ("moments", "select")
+    return (
+        f"{phase['wall_seconds']:.1f}",
+        f"{phase['cpu_seconds']:.1f}",
+        f"{phase['peak_rss'] / MB:.0f}",
+        f"{phase['bytes_spooled'] / MB:.0f}" if phase["bytes_spooled"] else "–",
+        f"{phase['items_per_second']:.0f}" if counts_images else "–",
+    )

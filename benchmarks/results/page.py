@@ -1,0 +1,123 @@
+"""docs/results.md and its figures, from the results that are kept beside this file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from matplotlib.figure import Figure
+from PIL import Image
+
+from benchmarks.results import findings
+from mhpatchcore.experiments.grid import read_rows
+from mhpatchcore.experiments.ladder import LADDER, ladder_figures, ladder_table
+from mhpatchcore.experiments.tables import dataset_table, paper_tables, resource_table
+from mhpatchcore.experiments.writing import auroc_and_memory
+from mhpatchcore.files import atomic_path, write_text
+from mhpatchcore.report.figures import figure_bytes
+
+Row = dict[str, Any]
+COLOURS = 64
+TOLD = ("patchcore", "mh", "default")  # whose costs are told phase by phase
+NETWORKS = {
+    "lite0": "EfficientNet-Lite0, the embedded backbone",
+    "resnet18": "ResNet-18, torchvision's weights",
+}
+
+
+def write_page(results: Path, docs: Path) -> Path:
+    """Read the rows of every part that there is, and write the page with its figures."""
+    rows = {name: _rows(results / name / "cells.csv") for name in (*NETWORKS, "ladder")}
+    phases = _rows(results / "ladder" / "phases.csv")
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    page = environment.get_template("page.md.j2").render(
+        datasets=dataset_table(_statistics([row for part in rows.values() for row in part])).markdown(),
+        networks=[
+            _network(name, title, rows[name], docs / "results")
+            for name, title in NETWORKS.items()
+            if rows[name]
+        ],
+        ladder=_ladder(rows["ladder"], phases, docs / "results") if rows["ladder"] else None,
+    )
+    write_text(docs / "results.md", page)
+    return docs / "results.md"
+
+
+def _network(name: str, title: str, rows: Sequence[Row], figures: Path) -> dict[str, Any]:
+    claims = findings.claims_table(rows)
+    return {
+        "title": title,
+        "tables": [table.markdown() for table in paper_tables(rows).values()],
+        "claims": claims and claims.markdown(),
+        "figure": _draw(auroc_and_memory(rows), figures / f"{name}-pareto.png"),
+        "cells": len(rows),
+        "minutes": findings.minutes(rows),
+        "is_busy": findings.is_busy(rows),
+        "cores": rows[0]["cores"],
+        "swaps": findings.one_swap(rows),
+    }
+
+
+def _ladder(rows: Sequence[Row], phases: Sequence[Row], figures: Path) -> dict[str, Any]:
+    largest = max(row["n_train"] for row in rows)
+    at_most = [row for row in rows if row["n_train"] == largest]
+    return {
+        "table": ladder_table(rows).markdown(),
+        "resources": resource_table(
+            at_most,
+            [p for p in LADDER if any(row["preset"] == p for row in at_most)],
+            f"Resources at n = {largest}",
+        ).markdown(),
+        "figures": [
+            _draw(figure, figures / f"ladder-{name}.png") for name, figure in ladder_figures(rows).items()
+        ],
+        "growths": [found for name in LADDER if (found := findings.growth(rows, name)) is not None],
+        "matches": [
+            found for name in ("mh", "default") if (found := findings.matched(rows, name)) is not None
+        ],
+        "phases": findings.phases_table(
+            [row for row in at_most if row["preset"] in TOLD], phases, f"Costs by phase at n = {largest}"
+        ).markdown(),
+        "cells": len(rows),
+        "minutes": findings.minutes(rows),
+        "is_busy": findings.is_busy(rows),
+        "cores": rows[0]["cores"],
+    }
+
+
+def _rows(path: Path) -> list[Row]:
+    return read_rows(path) if path.is_file() else []
+
+
+def _statistics(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """The table of data sets from rows; the subsets of a ladder count with their largest."""
+    largest = {row["dataset"]: row for row in sorted(rows, key=lambda row: row["n_train"])}
+    return [
+        {
+            "dataset": name,
+            "labels": "image" if row["pixel_auroc"] is None else "image + pixel",
+            "train": row["n_train"],
+            "test": row["n_test"],
+            "anomalous": row["n_anomalous"],
+        }
+        for name, row in sorted(largest.items())
+    ]
+
+
+def _draw(figure: Figure | None, path: Path) -> str | None:
+    """Write a figure and return its place as seen from the page."""
+    if figure is None:
+        return None
+    few_colours = Image.open(BytesIO(figure_bytes(figure, "png"))).convert("RGB").quantize(COLOURS)
+    with atomic_path(path) as temporary:
+        few_colours.save(temporary, optimize=True)  # a page in a repository should stay small
+    return f"{path.parent.name}/{path.name}"
