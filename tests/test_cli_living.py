@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from cli_runs import Run, assert_one_line_error, files_below, graphs, run, write_vials
+from PIL import Image
 from small_detector import small_detector
 
 from mhpatchcore import Detector
@@ -60,6 +62,16 @@ def test_update_and_its_history(run: Run, model: Path, fresh: Path, tmp_path: Pa
     assert_one_line_error(again, 2, "already", "new to it")
     assert not (tmp_path / "twice.mhpc").exists()
     assert Detector.load(model).images[-3:] == ("020.png", "021.png", "022.png")
+
+
+def test_a_threshold_that_rises_is_told(run: Run, model: Path, tmp_path: Path) -> None:
+    for path in write_vials(tmp_path / "odd", 3, first=20).iterdir():
+        Image.fromarray(255 - np.asarray(Image.open(path))).save(path)
+    ran = run("update", model, tmp_path / "odd", "-o", tmp_path / "fair.mhpc")
+    assert ran.code == 0 and "warning: the threshold has risen" in ran.err and "--returned" in ran.err
+    ran = run("update", model, tmp_path / "odd", "--returned", "-o", tmp_path / "returned.mhpc")
+    assert (ran.code, ran.err) == (0, "")
+    assert Detector.load(tmp_path / "returned.mhpc").calibration.n == 8
 
 
 def test_merge(run: Run, model: Path, tmp_path: Path) -> None:

@@ -172,6 +172,21 @@ def test_a_few_returned_parts_count_as_a_few(pictures: list[np.ndarray]) -> None
     assert sum(image < 20 for image in images) == 8 and sum(image >= 20 for image in images) == 2
 
 
+def test_returned_parts_are_learnt_but_have_no_say_in_the_threshold(
+    old: Detector, pictures: list[np.ndarray]
+) -> None:
+    strange = [np.ascontiguousarray(picture[:, :, ::-1]) for picture in pictures[OLD : OLD + 3]]
+    fair, returned = old.updated(strange), old.updated(strange, returned=True)
+    assert same(fair.bank_raw, returned.bank_raw)
+    assert {witness.image for witness in returned.calibration.witnesses} == set(range(OLD))
+    assert returned.threshold < 1.2 * old.threshold and returned.threshold <= fair.threshold
+    held_out = Detector.fit(pictures[:10], SMALL.with_changes(calibration="held-out"))
+    assert held_out.updated(strange, returned=True).moments.n == (8 + 3) * 144
+    older = replace(old, calibration=replace(old.calibration, witnesses=()))
+    with pytest.raises(UserError, match="nothing to take its threshold from"):
+        older.updated(strange, returned=True)
+
+
 def test_held_out_images_are_held_out_of_an_update_too(pictures: list[np.ndarray]) -> None:
     old = Detector.fit(pictures[:10], SMALL.with_changes(calibration="held-out"))
     new = old.updated(pictures[10:20])

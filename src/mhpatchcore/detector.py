@@ -155,12 +155,20 @@ class Detector:
         return calibrated(self, false_alarm, images, add, execution)
 
     def updated(
-        self, normals: str | Path | Sequence[ImageLike], *, execution: Execution | None = None
+        self,
+        normals: str | Path | Sequence[ImageLike],
+        *,
+        returned: bool = False,
+        execution: Execution | None = None,
     ) -> Detector:
-        """A model of the images learnt so far and these further normal ones; the old images are not needed."""
+        """A model of the images learnt so far and these further normal ones; the old images are not needed.
+
+        `returned` says that they were picked because they had been rejected: they are learnt, but being no fair
+        sample of what comes they have no say in the threshold.
+        """
         from mhpatchcore.living.updating import updated
 
-        return updated(self, normals, execution)
+        return updated(self, normals, returned, execution)
 
     def merged(self, *others: Detector) -> Detector:
         """One model of what this one and the others have learnt, whatever their order."""

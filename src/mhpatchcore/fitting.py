@@ -67,25 +67,29 @@ def fit(
     config: Config,
     execution: Execution,
     pasts: Sequence[Past] = (),
+    fair: bool = True,
     scrutiny: Scrutiny | None = None,
 ) -> Fitted:
     """Learn from normal images everything that scoring needs, and what `scrutiny` asks for besides.
 
-    With `pasts`, the first of `images` are the names of those that are gone; they are not read.
+    With `pasts`, the first of `images` are the names of those that are gone; they are not read. The threshold then
+    comes from old and new images, or from the old alone where the new ones are no `fair` sample.
     """
     new = range(sum(len(past.images) for past in pasts), len(images))
-    held_out = held_out_images(new, config, pasts, backbone.patches_per_image)
+    held_out = held_out_images(new, config, pasts, backbone.patches_per_image) if fair else []
     taken = sorted(set(new) - set(held_out))
     if scrutiny is not None:
         scrutiny.to_exclude(len(taken))  # too many are refused before the work
     without_spool = replace(execution, spool="none")
     with one_blas_thread(), closing(Extraction(images, taken, backbone, config, execution)) as extraction:
         apart = Extraction(images, held_out, backbone, config, without_spool) if held_out else None
-        fitted = learn(extraction, apart, pasts)
+        fitted = learn(extraction, apart, pasts, fair)
         return fitted if scrutiny is None else _scrutinised(fitted, extraction, apart, scrutiny)
 
 
-def learn(extraction: Extraction, apart: Extraction | None = None, pasts: Sequence[Past] = ()) -> Fitted:
+def learn(
+    extraction: Extraction, apart: Extraction | None = None, pasts: Sequence[Past] = (), fair: bool = True
+) -> Fitted:
     """The model of what `extraction` reads, on top of `pasts`; `apart` are held-out images for the threshold."""
     config = extraction.config
     moments, reduction = _first_pass(extraction, pasts)
@@ -94,7 +98,7 @@ def learn(extraction: Extraction, apart: Extraction | None = None, pasts: Sequen
     )
     whitening = fit_whitening(moments, reduction, lam, config.floor, config.metric)
     bank = build_bank(_whitened(extraction, whitening, pasts), config)
-    calibration = calibration_of(extraction, apart, pasts, whitening, bank)
+    calibration = calibration_of(extraction, apart, pasts, whitening, bank, fair)
     learnt = tuple(i for images in extraction.members for i in images)
     return Fitted(moments, reduction.variances, whitening, bank, calibration, learnt)
 

@@ -33,18 +33,23 @@ def calibration_of(
     pasts: Sequence[Past],
     whitening: Whitening,
     bank: Patches,
+    fair: bool = True,
 ) -> Calibration:
-    """The threshold of a new whitening and bank, by images of `extraction` or `apart` from it, and of the past."""
+    """The threshold of a new whitening and bank, by images of `extraction` or `apart` from it, and of the past.
+
+    Unless the new images are a `fair` sample of what comes, the past alone decides.
+    """
     config, backbone = extraction.config, extraction.backbone
     scorer = Scorer(bank.z, backbone.info.grid, config)
-    shares = calibration_shares(config, pasts, len(extraction.taken) * backbone.patches_per_image)
+    new_patches = len(extraction.taken) * backbone.patches_per_image if fair else 0
+    shares = calibration_shares(config, pasts, new_patches)
     statements = past_statements(pasts, shares, whitening, bank, scorer, extraction.execution.workers)
     methods = {past.calibration.method for past in pasts if past.calibration.witnesses}
     if needs_held_out(config):
         statements += held_out_statements(apart, whitening, scorer) if apart is not None else []
     else:
         statements += cross_image_statements(extraction, whitening, bank, scorer, shares[-1])
-    if extraction.taken:
+    if extraction.taken and fair:
         methods.add("held-out" if needs_held_out(config) else "cross-image")
     return calibration_by(statements, config.false_alarm, both_methods(*methods))
 

@@ -24,12 +24,19 @@ from mhpatchcore.detector import Detector
 from mhpatchcore.extraction import Execution
 from mhpatchcore.parallel import available_cores
 
+RISE = 1.1
+
 
 def update(
     model: Path = typer.Argument(..., help="A model file."),
     normals: Path = typer.Argument(..., help="A folder of images of good parts that are new to the model."),
     output: Path = typer.Option(
         ..., "--output", "-o", help="The model file to write; it can be the same one."
+    ),
+    returned: bool = typer.Option(
+        False,
+        "--returned",
+        help="They were picked because they had been rejected: learn them, but leave the threshold to the others.",
     ),
     spool_dir: Path = typer.Option(None, help="Folder for the spool (default: the temporary folder)."),
     skip_broken: bool = SkipBrokenFlag,
@@ -39,7 +46,7 @@ def update(
 ) -> None:
     """Learn from further images of good parts. The images learnt from before are not needed.
 
-    Example: mhpatchcore update part.mhpc parts/returned -o part.mhpc
+    Example: mhpatchcore update part.mhpc parts/returned --returned -o part.mhpc
     """
     check_file(output, "part.mhpc")
     before = Detector.load(model)
@@ -53,7 +60,7 @@ def update(
             progress=progress,
             warn=warn,
         )
-        detector = before.updated(normals, execution=execution)
+        detector = before.updated(normals, returned=returned, execution=execution)
         detector.save(output)
     seconds = round(time.perf_counter() - started, 2)
     new = detector.history[-1].images
@@ -64,6 +71,12 @@ def update(
         "history": history_facts(detector),
         "seconds": seconds,
     }
+    if not returned and before.calibration.n and detector.threshold > RISE * before.threshold:
+        warn(
+            f"the threshold has risen from {before.threshold:.4g} to {detector.threshold:.4g}, so fewer defects are "
+            "found: if the new parts were picked because they had been rejected, use --returned; "
+            "if not, look whether all of them are good"
+        )
     if as_json:
         print_json(facts)
         return

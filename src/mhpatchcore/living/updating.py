@@ -20,17 +20,24 @@ from mhpatchcore.past import Past, check_can_grow
 
 
 def updated(
-    detector: Detector, normals: str | Path | Sequence[ImageLike], execution: Execution | None = None
+    detector: Detector,
+    normals: str | Path | Sequence[ImageLike],
+    returned: bool = False,
+    execution: Execution | None = None,
 ) -> Detector:
     """The model of the old images and the new; see `Detector.updated`."""
     check_can_grow(detector.config)
     images = list_images(normals)
     if not images:
         raise UserError("there are no images to learn from")
+    if returned and not detector.calibration.witnesses:
+        raise UserError(
+            "the model has nothing to take its threshold from but the new images: leave --returned out, "
+            "or give it calibration images first (`calibrate --with`)"
+        )
     backbone = replace(detector.backbone, threads=1)
-    fitted = fit(
-        [*detector.images, *images], backbone, detector.config, execution or Execution(), [Past.of(detector)]
-    )
+    all_images, past = [*detector.images, *images], [Past.of(detector)]
+    fitted = fit(all_images, backbone, detector.config, execution or Execution(), past, fair=not returned)
     total = fitted.moments.n // backbone.patches_per_image
     happened = event("update", source_name(normals), len(fitted.images), total, detector.config.false_alarm)
     names = told_apart(image_names(images, normals), detector.images, Path(source_name(normals)).name)
