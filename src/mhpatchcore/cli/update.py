@@ -74,8 +74,8 @@ def update(
     if not returned and before.calibration.n and detector.threshold > RISE * before.threshold:
         warn(
             f"the threshold has risen from {before.threshold:.4g} to {detector.threshold:.4g}, so fewer defects are "
-            "found: if the new parts were picked because they had been rejected, use --returned; "
-            "if not, look whether all of them are good"
+            "found: use --returned for parts that were picked because they had been rejected, "
+            "and `calibrate --with` a fair sample of today's parts"
         )
     if as_json:
         print_json(facts)
