@@ -68,6 +68,7 @@ def fit(
     config: Config,
     execution: Execution,
     pasts: Sequence[Past] = (),
+    fair: bool = True,
     scrutiny: Scrutiny | None = None,
     fair: bool = True,
 ) -> Fitted:
