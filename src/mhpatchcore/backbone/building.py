@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +20,7 @@ from mhpatchcore.backbone.session import BackboneInfo
 from mhpatchcore.backbone.weights import find_weights, load_weights, sha256_of
 from mhpatchcore.errors import UserError, WeightsError
 from mhpatchcore.files import atomic_path, write_text
+from mhpatchcore.memory import give_back
 
 ARCHITECTURES: dict[str, Architecture] = {**efficientnet_lite.ARCHITECTURES, **resnet.ARCHITECTURES}
 
@@ -43,6 +44,7 @@ def load_named(
         return replace(info, weights_source=source), graph
     weights = load_weights(name, tag, file)
     graph, tail = build_graph(architecture, weights.state, size, layers, descriptor)
+    give_back()
     info = BackboneInfo(
         name=name,
         weights_sha256=weights.sha256,
@@ -88,16 +90,25 @@ def build_graph(
     return graph.model(tail.name, ["N", tail.height, tail.width, tail.channels]).SerializeToString(), tail
 
 
-class _Witnessed(dict[str, Array]):
+class _Witnessed(Mapping[str, Array]):
     """A state dict that remembers which tensors were read."""
 
     def __init__(self, state: State) -> None:
-        super().__init__(state)
+        self.state = state
         self.read: set[str] = set()
 
     def __getitem__(self, name: str) -> Array:
         self.read.add(name)
-        return super().__getitem__(name)
+        return self.state[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.state
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.state)
+
+    def __len__(self) -> int:
+        return len(self.state)
 
     def left_over(self) -> list[str]:
         """Unread tensors in parts that were read. The classifier is a part of its own, and may be absent."""

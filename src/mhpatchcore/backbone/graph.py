@@ -157,9 +157,10 @@ class Graph:
             for name, shape in self.named.items()
             if name in kept
         ]
-        graph = helper.make_graph(nodes, self.name, self.inputs, results, constants, value_info=shapes)
+        graph = helper.make_graph(nodes, self.name, self.inputs, results, value_info=shapes)
         opsets = [helper.make_opsetid(domain, version) for domain, version in self.opsets.items()]
         model = helper.make_model(graph, opset_imports=opsets, ir_version=self.ir_version)
+        model.graph.initializer.extend(constants)  # last, because each step before would copy all weights
         onnx.checker.check_model(model)
         return model
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from mhpatchcore.arrays import Array, Floats
+from mhpatchcore.memory import give_back
 from mhpatchcore.parallel import available_cores
 
 
@@ -76,4 +77,6 @@ def make_session(graph: bytes, threads: int = 0) -> Any:
     options.log_severity_level = 3
     # idle threads that spin take the core from decoding, BLAS and other sessions (and gained nothing when measured)
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    return ort.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+    session = ort.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+    give_back()  # loading leaves more free memory behind than the weights take
+    return session

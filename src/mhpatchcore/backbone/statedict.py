@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import math
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import deserialize
+from safetensors import safe_open
 
 from mhpatchcore.backbone.torch_pickle import NUMPY_DTYPES, RefusedError, Storage, StoredTensor, unpickle
 from mhpatchcore.errors import WeightsError
 
-StateDict = dict[str, NDArray[Any]]
+StateDict = Mapping[str, NDArray[Any]]
+Value = TypeVar("Value")
 
 _LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
 _WRAPPERS = ("state_dict", "model")
@@ -27,8 +30,9 @@ _LARGEST_GROWTH = 8
 def read_state_dict(path: Path) -> StateDict:
     """Read `.safetensors` or a PyTorch state dict (zip or legacy format); the content decides, not the name.
 
-    Floating tensors come as float32, the others as they are; all are contiguous copies. A state dict inside
-    {"state_dict": ...} or {"model": ...} is unwrapped, and a `module.` before every name is dropped.
+    Floating tensors come as float32, the others as they are; all are contiguous. Those of a safetensors file are
+    read when they are asked for. A state dict inside {"state_dict": ...} or {"model": ...} is unwrapped, and a
+    `module.` before every name is dropped.
 
     >>> import tempfile
     >>> from safetensors.numpy import save_file
@@ -40,7 +44,7 @@ def read_state_dict(path: Path) -> StateDict:
     path = Path(path)
     try:
         with path.open("rb") as file:
-            state = _read(file, path.stat().st_size)
+            return _read(file, path)
     except RefusedError as refused:
         raise WeightsError(
             f"{path} is refused: it wants {_one_line(refused)}, which a plain state dict does not need; "
@@ -55,33 +59,76 @@ def read_state_dict(path: Path) -> StateDict:
             f"{path} is not a usable weights file: {_one_line(error)}; "
             "fetch it again, or give a .safetensors file or a PyTorch state dict"
         ) from error
-    return _without_module_prefix(state)
 
 
 def _one_line(error: Exception) -> str:
     return " ".join(str(error).split())[:200] or type(error).__name__
 
 
-def _read(file: IO[bytes], file_size: int) -> StateDict:
-    head = file.read(9)
+def _read(file: IO[bytes], path: Path) -> StateDict:
+    head, file_size = file.read(9), path.stat().st_size
     file.seek(0)
     if head.startswith(b"PK\x03\x04"):
-        return _read_zip(file, file_size)
+        return _without_module_prefix(_read_zip(file, file_size))
     if head[8:] == b"{":  # safetensors: the header's length in 8 bytes, then the header in JSON
-        return _read_safetensors(file.read())
+        return SafetensorsFile(path, _without_module_prefix(_safetensors_entries(file, path)))
     if head.startswith(b"\x80"):
-        return _read_legacy(file, file_size)
+        return _without_module_prefix(_read_legacy(file, file_size))
     raise ValueError("the file is empty" if not head else "neither safetensors nor PyTorch begins like this")
 
 
-def _read_safetensors(content: bytes) -> StateDict:
+@dataclass(frozen=True)
+class _Entry:
+    """A tensor in a safetensors file: its type and shape, and where its bytes are."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    start: int
+    stop: int
+
+
+class SafetensorsFile(Mapping[str, NDArray[Any]]):
+    """The tensors of a file, each read when asked for, so that a network is built without holding all its weights."""
+
+    def __init__(self, path: Path, entries: dict[str, _Entry]) -> None:
+        self.path, self.entries = path, entries
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        entry = self.entries[name]
+        with self.path.open(
+            "rb"
+        ) as file:  # not a memory map, whose pages would count as this process's memory
+            file.seek(entry.start)
+            raw = file.read(entry.stop - entry.start)
+        return _plain(_flat(raw, entry.dtype).reshape(entry.shape))
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.entries
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.entries)
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+
+def _safetensors_entries(file: IO[bytes], path: Path) -> dict[str, _Entry]:
+    with safe_open(path, "numpy"):  # type: ignore[no-untyped-call]
+        pass  # opening checks that the header is sound and the tensors fill the file
+    length = int.from_bytes(file.read(8), "little")
+    header = json.loads(file.read(length))
+    header.pop("__metadata__", None)
+    data = 8 + length
+    unknown = [tensor["dtype"] for tensor in header.values() if tensor["dtype"] not in NUMPY_DTYPES]
+    if unknown:
+        raise ValueError(f"tensors of type {unknown[0]} are not supported")
     return {
-        name: _plain(_flat(tensor["data"], tensor["dtype"]).reshape(tensor["shape"]))
-        for name, tensor in deserialize(content)  # type: ignore[no-untyped-call]
+        name: _Entry(tensor["dtype"], tuple(tensor["shape"]), *(data + at for at in tensor["data_offsets"]))
+        for name, tensor in header.items()
     }
 
 
-def _read_zip(file: IO[bytes], file_size: int) -> StateDict:
+def _read_zip(file: IO[bytes], file_size: int) -> dict[str, NDArray[Any]]:
     with zipfile.ZipFile(file) as archive:
         # PyTorch never compresses; entries larger than the file mean compression or overlap: a zip bomb.
         if sum(entry.file_size for entry in archive.infolist()) > file_size:
@@ -97,7 +144,7 @@ def _read_zip(file: IO[bytes], file_size: int) -> StateDict:
         return _tensors(root, lambda key: archive.read(f"{folder}data/{key}"), file_size)
 
 
-def _read_legacy(file: IO[bytes], file_size: int) -> StateDict:
+def _read_legacy(file: IO[bytes], file_size: int) -> dict[str, NDArray[Any]]:
     storages: dict[str, Storage] = {}
     if unpickle(file, storages) != _LEGACY_MAGIC:
         raise ValueError("a pickle without PyTorch's magic number")
@@ -115,7 +162,7 @@ def _read_legacy(file: IO[bytes], file_size: int) -> StateDict:
     return _tensors(root, raw.__getitem__, file_size)
 
 
-def _tensors(root: Any, read_storage: Callable[[str], bytes], file_size: int) -> StateDict:
+def _tensors(root: Any, read_storage: Callable[[str], bytes], file_size: int) -> dict[str, NDArray[Any]]:
     tensors = {
         name: value
         for name, value in _unwrapped(root).items()
@@ -171,10 +218,11 @@ def _flat(raw: bytes | bytearray, dtype: str) -> NDArray[Any]:
 
 
 def _plain(tensor: NDArray[Any]) -> NDArray[Any]:
-    return np.array(tensor, np.float32 if tensor.dtype.kind == "f" else tensor.dtype, order="C")
+    """Contiguous, floats as float32; a tensor that is so already stays where it is, for weights are large."""
+    return np.asarray(tensor, np.float32 if tensor.dtype.kind == "f" else tensor.dtype, order="C")
 
 
-def _without_module_prefix(state: StateDict) -> StateDict:
+def _without_module_prefix(state: dict[str, Value]) -> dict[str, Value]:
     """DataParallel puts `module.` before every name; one unprefixed name means that it is a real layer."""
     prefixed = all(name.startswith("module.") for name in state)
     return {name.removeprefix("module."): tensor for name, tensor in state.items()} if prefixed else state
