@@ -13,6 +13,7 @@ import numpy as np
 from mhpatchcore import backbone as backbones
 from mhpatchcore.arrays import Array, Doubles, Indices
 from mhpatchcore.backbone.session import Backbone, make_session
+from mhpatchcore.budget import within_budget
 from mhpatchcore.calibration import Calibration
 from mhpatchcore.config import Config
 from mhpatchcore.coverage import Coverage
@@ -126,6 +127,7 @@ class Detector:
         config = config.with_changes(
             layers=network.info.layers, descriptor=network.info.descriptor, size=network.info.height
         )
+        execution = within_budget(execution, network, config, len(images))
         fitted = fit(images, network, config, execution, scrutiny=scrutiny)
         learnt = len(fitted.images)
         happened = event("fit", source_name(normals), learnt, learnt, config.false_alarm)

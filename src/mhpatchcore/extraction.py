@@ -7,7 +7,7 @@ from copy import copy
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from mhpatchcore.errors import ImageError, UserError
 from mhpatchcore.images import ImageLike, load_view
 from mhpatchcore.parallel import available_cores, ordered_map
 from mhpatchcore.spool import Spool
+
+if TYPE_CHECKING:
+    from mhpatchcore.budget import Estimate
 
 Out = TypeVar("Out")
 
@@ -32,17 +35,21 @@ class Execution:
 
     `spool` is "disk", or "none" to run the backbone again in every pass. `progress(phase, done, total)` hears
     of every chunk, `warn(message)` of every image that is skipped because it cannot be read, and
-    `spent(phase, cpu_seconds, bytes_spooled)` of costs that cannot be seen from outside (see `telemetry.py`).
+    `spent(phase, cpu_seconds, bytes_spooled)` of costs that cannot be seen from outside (see `telemetry.py`). With a
+    budget of `memory` bytes `workers` and `batch` are upper bounds, and `foresee(estimate)` hears of the peak to be
+    expected.
     """
 
     workers: int = field(default_factory=available_cores)
     batch: int = 1
     spool: str = "disk"
     spool_folder: str | Path | None = None
+    memory: int | None = None
     skip_broken: bool = False
     progress: Callable[[str, int, int], None] = _silent
     warn: Callable[[str], None] = _silent
     spent: Callable[[str, float, int], None] = _silent
+    foresee: Callable[[Estimate], None] = _silent
 
     def __post_init__(self) -> None:
         if self.spool not in ("disk", "none"):

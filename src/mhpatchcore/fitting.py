@@ -34,6 +34,7 @@ from mhpatchcore.coverage import Coverage, measure_coverage
 from mhpatchcore.errors import UserError
 from mhpatchcore.extraction import Chunk, Execution, Extraction
 from mhpatchcore.images import ImageLike
+from mhpatchcore.memory import give_back
 from mhpatchcore.moments import Moments
 from mhpatchcore.parallel import one_blas_thread
 from mhpatchcore.past import Past
@@ -99,9 +100,11 @@ def learn(
         config, moments, reduction, lambda: extraction.again("shrinkage", lambda chunk: chunk)
     )
     whitening = fit_whitening(moments, reduction, lam, config.floor, config.metric)
+    give_back()
     extraction.execution.progress("moments", 1, 1)
     extraction.execution.progress("bank", 0, sum(map(len, extraction.members)))
     bank = build_bank(_whitened(extraction, whitening, pasts), config)
+    give_back()
     calibration = calibration_of(extraction, apart, pasts, whitening, bank, fair)
     learnt = tuple(i for images in extraction.members for i in images)
     return Fitted(moments, reduction.variances, whitening, bank, calibration, learnt)

@@ -1,9 +1,15 @@
-"""Memory as the system sees it: what is free in this process can be given back, sizes are read and written."""
+"""Memory as the system sees it: free memory is given back, sizes are read and written."""
 
 from __future__ import annotations
 
 import ctypes
+import re
 from contextlib import suppress
+
+from mhpatchcore.errors import UserError
+
+_M_ARENA_MAX = -8  # of malloc.h
+UNITS = {"KB": 1e3, "MB": 1e6, "GB": 1e9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 
 
 def give_back() -> None:
@@ -13,3 +19,29 @@ def give_back() -> None:
     """
     with suppress(OSError, AttributeError):  # a C library other than glibc: nothing to call, nothing lost
         ctypes.CDLL(None).malloc_trim(0)
+
+
+def share_one_heap() -> None:
+    """Let all threads from now on share one heap. Each would get its own, with free memory no other can use."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
+
+
+def parse_size(text: str) -> int:
+    """Bytes of a size in words.
+
+    >>> parse_size("600MB"), parse_size("1.5 GB"), parse_size("512MiB")
+    (600000000, 1500000000, 536870912)
+    """
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*", text, re.IGNORECASE)
+    if match is None or match[2].upper() not in UNITS:
+        raise UserError(f"'{text}' is no amount of memory; write it like 600MB, 1.5GB or 512MiB")
+    return int(float(match[1]) * UNITS[match[2].upper()])
+
+
+def in_words(size: int) -> str:
+    """
+    >>> in_words(612_345_678)
+    '612 MB'
+    """
+    return f"{size / 1e6:.0f} MB"

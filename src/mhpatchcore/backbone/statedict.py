@@ -113,7 +113,7 @@ class SafetensorsFile(Mapping[str, NDArray[Any]]):
 
 
 def _safetensors_entries(file: IO[bytes], path: Path) -> dict[str, _Entry]:
-    with safe_open(path, "numpy"):  # type: ignore[no-untyped-call]
+    with safe_open(path, "numpy"):
         pass  # opening checks that the header is sound and the tensors fill the file
     length = int.from_bytes(file.read(8), "little")
     header = json.loads(file.read(length))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -121,6 +122,12 @@ def fit(
     spool_dir: Path = typer.Option(
         None, help="Folder for the spool (default: the temporary folder).", rich_help_panel=RUN
     ),
+    memory: str = typer.Option(
+        None,
+        metavar="SIZE",
+        help="Stay within this much memory, e.g. 600MB or 1.5GB: workers and batch are then upper bounds.",
+        rich_help_panel=RUN,
+    ),
     skip_broken: bool = typer.Option(
         False, "--skip-broken", help="Leave out images that cannot be read, and say so.", rich_help_panel=RUN
     ),
@@ -136,8 +143,10 @@ def fit(
     Settings that are not given come from the preset (`mhpatchcore presets --json` shows them).
     """
     given = dict(locals())
+    from mhpatchcore.budget import Estimate
     from mhpatchcore.detector import Detector
     from mhpatchcore.extraction import Execution
+    from mhpatchcore.memory import in_words, parse_size, share_one_heap
     from mhpatchcore.parallel import available_cores
     from mhpatchcore.presets import preset as named
     from mhpatchcore.suspicion import Scrutiny, parse_exclusion
@@ -151,6 +160,15 @@ def fit(
         exclude=parse_exclusion(exclude_suspicious) if exclude_suspicious else 0,
         coverage=report is not None,
     )
+    budget = parse_size(memory) if memory else None
+    foreseen: list[Estimate] = []
+
+    def foresee(estimate: Estimate) -> None:
+        foreseen.append(estimate)
+        if not quiet:
+            print(f"memory: {estimate}", file=sys.stderr)
+
+    share_one_heap()
     started = time.perf_counter()
     with progress_display(quiet) as progress:
         telemetry = Telemetry(also=progress)
@@ -160,8 +178,10 @@ def fit(
             spool=spool,
             spool_folder=spool_dir,
             skip_broken=skip_broken,
+            memory=budget,
             progress=telemetry.progress,
             warn=warn,
+            foresee=foresee,
         )
         study = Detector.study(normals, config, scrutiny, weights=weights, execution=execution)
         detector = study.detector
@@ -172,12 +192,19 @@ def fit(
 
         write_fit_report(study, output.name, report, telemetry.to_json())
     suspects = study.suspects[:suspicious]
-    facts = summary(detector, output) | {"seconds": round(time.perf_counter() - started, 2)}
+    facts = summary(detector, output) | {
+        "seconds": round(time.perf_counter() - started, 2),
+        "memory_peak": telemetry.peak_rss,
+        "memory_estimate": foreseen[0].peak if foreseen else None,
+    }
     if as_json:
         asked = {"suspicious": [suspect.to_json() for suspect in suspects]} if suspicious else {}
         print_json(facts | asked | ({"report": str(report)} if report is not None else {}))
         return
-    print(f"{output}: learnt from {counted(facts['images'], 'image')} in {facts['seconds']:.1f} s")
+    print(
+        f"{output}: learnt from {counted(facts['images'], 'image')} in {facts['seconds']:.1f} s, "
+        f"{in_words(facts['memory_peak'])} at most"
+    )
     print(
         f"  backbone   {facts['backbone']}, weights {facts['weights_sha256'][:12]} ({facts['weights_source']})"
     )
