@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.networks import bare_graph, weights_file
+from benchmarks.networks import bare_graph, settings, weights_file
+from benchmarks.one_fit import measured_fit
 from mhpatchcore import Config, Detector
 from mhpatchcore.backbone.session import make_session
 from mhpatchcore.images import load_view
@@ -23,8 +21,8 @@ def fit_ratios(
     images: Sequence[Path], network: str, weights: str | None, budgets: Sequence[tuple[int, int]]
 ) -> list[dict[str, Any]]:
     """Wall seconds of decoding alone, of the bare network alone (all cores busy in both), and of fits."""
-    weights = weights_file(network, weights)
-    config = Config(backbone=network)
+    chosen, weights = settings(network, weights), weights_file(network, weights)
+    config = Config(**chosen)
     views = np.stack([load_view(path, config.preprocessing)[0] for path in images[:8]]).astype(np.float32)
     session = make_session(bare_graph(network, weights, config.size), 1)
 
@@ -66,30 +64,11 @@ def fit_ratios(
 
 def fit_memory(folder: Path, sizes: Sequence[int], network: str, weights: str | None) -> list[dict[str, Any]]:
     """Peak resident memory of fits in processes of their own, over the number of images."""
-    weights = weights_file(network, weights)
-    results = []
-    for n in sizes:
-        script = (
-            "import json,sys,time; from pathlib import Path; from mhpatchcore import Detector\n"
-            "from mhpatchcore.images import images_below; from mhpatchcore.telemetry import peak_rss, current_rss\n"
-            "folder, n, network, weights = sys.argv[1:]; start = current_rss()\n"
-            "images = images_below(Path(folder))[: int(n)]; t = time.perf_counter()\n"
-            "Detector.fit(images, backbone=network, weights=weights or None)\n"
-            "print(json.dumps([len(images), start, peak_rss(), time.perf_counter() - t]))"
-        )
-        command = [sys.executable, "-c", script, str(folder), str(n), network, weights or ""]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
-        count, start, peak, seconds = json.loads(done.stdout)
-        results.append(
-            {
-                "what": f"memory of fit {network}, {count} images",
-                "images": count,
-                "baseline_mb": start / 1e6,
-                "peak_mb": peak / 1e6,
-                "seconds": seconds,
-            }
-        )
-    return results
+    chosen, weights = settings(network, weights), weights_file(network, weights)
+    return [
+        {"what": f"memory of fit {network}, {n} images", **measured_fit(folder, n, weights, **chosen)}
+        for n in sizes
+    ]
 
 
 def _seconds(work: Any) -> float:

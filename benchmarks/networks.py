@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from safetensors.numpy import save_file
@@ -54,6 +55,13 @@ def weights_file(name: str, given: str | None) -> str | None:
     if not path.is_file():
         save_file(random_resnet(name), path)
     return str(path)
+
+
+def settings(name: str, given: str | None) -> dict[str, Any]:
+    """Settings of a fit. Random weights spread little, so that 99 % of the variance would keep too few directions:
+    they get as many as genuine weights keep (ResNet-18 on several data sets: 390 to 420 of 1024)."""
+    random = name != "efficientnet_lite0" and not given
+    return {"backbone": name, **({"components": 400} if random else {})}
 
 
 def bare_graph(name: str, weights: str | None, size: int) -> bytes:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.networks import bare_graph, weights_file
+from benchmarks.networks import bare_graph, settings, weights_file
 from mhpatchcore import Config, Detector
 from mhpatchcore.arrays import Array
 from mhpatchcore.backbone.session import make_session
@@ -20,14 +20,14 @@ def scoring_ratios(
     images: Sequence[Path], network: str, weights: str | None, rows: Sequence[int]
 ) -> list[dict[str, Any]]:
     """Milliseconds of the bare network and of the whole way, taken in turns, for banks of several sizes."""
-    weights = weights_file(network, weights)
+    chosen, weights = settings(network, weights), weights_file(network, weights)
     size = Config().size
     session = make_session(bare_graph(network, weights, size))
     pixels = [load_pixels(path) for path in images[:8]]
     views = [resized(picture, size) for picture in pixels]
     results = []
     for K in rows:
-        detector = Detector.fit(images, Config(backbone=network, K=K), weights=weights)
+        detector = Detector.fit(images, Config(**chosen, K=K), weights=weights)
         bare, whole = interleaved(
             lambda i: session.run(None, {"image": views[i % 8]}),
             lambda i, detector=detector: detector.score(views[i % 8][0].astype(np.uint8)).map,
