@@ -19,6 +19,7 @@ CHOICES = {
     "score": ("max", "reweighted", "map-max"),
     "calibration": ("cross-image", "held-out"),
     "stored_as": ("float16", "float32"),
+    "precision": ("fp32", "int8", "auto"),
 }
 LARGEST_SIZE = 2048
 AT_LEAST = {
@@ -54,6 +55,7 @@ class Config:
     tag: str = "tv_in1k"
     layers: tuple[str, ...] = ()
     descriptor: str = ""
+    precision: str = "fp32"
     size: int = 224
     resize: int | None = None
     # geometry

@@ -127,6 +127,8 @@ class Detector:
         config = config.with_changes(
             layers=network.info.layers, descriptor=network.info.descriptor, size=network.info.height
         )
+        network = _at_precision(network, images, config)
+        config = config.with_changes(precision=network.info.precision)
         execution = within_budget(execution, network, config, len(images))
         fitted = fit(images, network, config, execution, scrutiny=scrutiny)
         learnt = len(fitted.images)
@@ -289,6 +291,14 @@ class Study:
     detector: Detector
     suspects: tuple[Suspect, ...]
     coverage: Coverage | None
+
+
+def _at_precision(network: Backbone, images: Sequence[ImageLike], config: Config) -> Backbone:
+    if config.precision == "fp32":
+        return network
+    from mhpatchcore.backbone.quantising import at_precision  # the quantiser takes half a second to import
+
+    return at_precision(network, config.precision, images, config.preprocessing)
 
 
 def image_names(images: Sequence[ImageLike], source: object) -> tuple[str, ...]:

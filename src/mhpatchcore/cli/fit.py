@@ -35,6 +35,9 @@ def fit(
     ),
     weights: Path = typer.Option(None, help="A local weights file for the backbone (.safetensors, .pth)."),
     tag: str = typer.Option(None, help="Training recipe of weights from the hub (default: tv_in1k)."),
+    precision: str = typer.Option(
+        None, help="fp32 (default), int8, or auto: int8 where it is known to be faster."
+    ),
     size: int = typer.Option(None, help="Side of the square the network sees, in pixels (default: 224)."),
     resize: int = typer.Option(
         None,
@@ -233,6 +236,7 @@ def summary(detector: Any, path: Path) -> dict[str, Any]:
         "backbone": info.name,
         "weights_source": info.weights_source,
         "weights_sha256": info.weights_sha256,
+        "precision": info.precision,
         "rows": len(detector.bank_raw),
         "dimensions": detector.whitening.k,
         "retained_variance": detector.whitening.retained,

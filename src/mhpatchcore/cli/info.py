@@ -37,6 +37,7 @@ def info(
         f"  backbone    {backbone.name}, layers {', '.join(backbone.layers)}, {backbone.descriptor} descriptor"
     )
     print(f"  weights     {backbone.weights_source}, sha256 {backbone.weights_sha256}")
+    print(f"  precision   {backbone.precision}")
     print(f"  view        {backbone.height} × {backbone.width}, grid {backbone.grid[0]} × {backbone.grid[1]}")
     print(
         f"  whitening   {backbone.dim} → {facts['dimensions']} dimensions, {facts['retained_variance']:.2%} retained"
