@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from mhpatchcore import images
 from mhpatchcore.errors import ImageError, UserError
 from mhpatchcore.images import Geometry, Preprocessing, list_images, load_pixels, load_view
 
@@ -222,3 +223,31 @@ def test_other_arrays_are_refused_with_their_type_and_shape(array: np.ndarray) -
     with pytest.raises(ImageError) as caught:
         load_view(array, VIEW)
     assert str(array.dtype) in str(caught.value) and str(array.shape) in str(caught.value)
+
+
+@pytest.mark.parametrize("orientation", [1, 6])
+def test_a_large_jpeg_is_decoded_smaller_and_looks_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, orientation: int
+) -> None:
+    small = Image.fromarray(np.random.default_rng(0).integers(0, 256, (9, 12, 3), np.uint8))
+    exif = Image.Exif()
+    exif[images.ORIENTATION] = orientation
+    path = tmp_path / "large.jpg"
+    small.resize((803, 601), Image.Resampling.BICUBIC).save(path, quality=92, exif=exif)
+    preprocessing = Preprocessing(64, 64, resize=72)
+    view, where = load_view(path, preprocessing)
+    with Image.open(path) as file:
+        assert images._reduction(file, preprocessing) == (2 if orientation == 1 else 1)
+    monkeypatch.setattr(images, "DRAFT_MARGIN", 10**6)
+    whole, expected = load_view(path, preprocessing)
+    assert where == expected
+    assert (where.height, where.width) == ((601, 803) if orientation == 1 else (803, 601))
+    assert np.abs(view.astype(int) - whole).max() <= 3
+
+
+def test_images_near_the_view_and_other_formats_are_decoded_whole(tmp_path: Path) -> None:
+    picture = Image.new("RGB", (800, 800))
+    for name, size in (("near.jpg", 150), ("large.png", 32)):
+        picture.save(tmp_path / name)
+        with Image.open(tmp_path / name) as file:
+            assert images._reduction(file, Preprocessing(size, size)) == 1
