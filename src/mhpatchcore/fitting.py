@@ -71,7 +71,6 @@ def fit(
     pasts: Sequence[Past] = (),
     fair: bool = True,
     scrutiny: Scrutiny | None = None,
-    fair: bool = True,
 ) -> Fitted:
     """Learn from normal images everything that scoring needs, and what `scrutiny` asks for besides.
 
