@@ -55,6 +55,7 @@ MH: dict[str, Any] = {
     "calibration_images": 100,
     "chunk_images": 8,
     "stored_as": "float16",
+    "precision": "fp32",
     "seed": 0,
 }
 
