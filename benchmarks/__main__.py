@@ -43,7 +43,7 @@ def main() -> None:
             results += _show(scoring_ratios(images[:60], network, options.weights, (1000, 5000)))
         if "fit" in options.parts:
             results += _show(
-                fit_ratios(images, network, options.weights, ((1000, 1024), (5000, 1024), (5000, 4096)))
+                fit_ratios(images, network, options.weights, ((1000, 1024), (5000, 512), (5000, 4096)))
             )
         if options.memory:
             sizes = [int(n) for n in options.memory.split(",")]
