@@ -33,7 +33,7 @@ from mhpatchcore.images import ImageLike, images_below
 from mhpatchcore.parallel import available_cores, one_blas_thread, ordered_map
 from mhpatchcore.presets import preset
 from mhpatchcore.scoring import Scorer
-from mhpatchcore.strangers import HELD_OUT_SHARE, spread
+from mhpatchcore.threshold_scores import HELD_OUT_SHARE, spread
 
 VIALS = "vials"
 

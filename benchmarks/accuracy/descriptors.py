@@ -20,7 +20,7 @@ from mhpatchcore.datasets import Dataset, load_dataset
 from mhpatchcore.extraction import stored_descriptors
 from mhpatchcore.images import load_view
 from mhpatchcore.parallel import available_cores, ordered_map
-from mhpatchcore.strangers import spread
+from mhpatchcore.threshold_scores import spread
 
 
 @dataclass(frozen=True)

@@ -38,8 +38,8 @@ from mhpatchcore.memory import give_back
 from mhpatchcore.moments import Moments
 from mhpatchcore.parallel import one_blas_thread
 from mhpatchcore.past import Past
-from mhpatchcore.strangers import calibration_of, check_unknown, held_out_images
 from mhpatchcore.suspicion import Ranking, Scrutiny, rank_images
+from mhpatchcore.threshold_scores import calibration_of, check_unknown, held_out_images
 from mhpatchcore.whitening import Reduction, Whitening, fit_whitening, reduce_by, reduce_by_ipca
 
 

@@ -14,7 +14,7 @@ from mhpatchcore.images import ImageLike, list_images
 from mhpatchcore.living.history import event
 from mhpatchcore.parallel import one_blas_thread
 from mhpatchcore.past import Past
-from mhpatchcore.strangers import held_out_statements
+from mhpatchcore.threshold_scores import held_out_statements
 
 
 def calibrated(
