@@ -43,12 +43,17 @@ def network(config: Config, weights: str | None = None) -> Backbone:
 
 
 def cached_descriptors(
-    images: Sequence[ImageLike], name: str, backbone: Backbone, config: Config, cache: Path
+    images: Sequence[ImageLike],
+    name: str,
+    backbone: Backbone,
+    config: Config,
+    cache: Path,
+    mirror: bool = False,
 ) -> Array:
-    """Descriptors (n, h·w, d) as a memory map in the folder `cache`; `name` tells sets of images apart."""
-    key = hashlib.sha256(
-        json.dumps([name, backbone.graph_sha256, config.resize, len(images)]).encode()
-    ).hexdigest()
+    """Descriptors (n, h·w, d) as a memory map in the folder `cache`; `name` tells sets of arrays apart."""
+    files = [str(image) for image in images if not isinstance(image, np.ndarray)]
+    what = [name, len(images), files, backbone.graph_sha256, config.resize, config.stored_as, mirror]
+    key = hashlib.sha256(json.dumps(what).encode()).hexdigest()
     path = cache / f"{Path(name).name}-{key[:16]}.npy"
     if not path.is_file():
         cache.mkdir(parents=True, exist_ok=True)
@@ -56,7 +61,8 @@ def cached_descriptors(
         out = np.lib.format.open_memmap(path.with_suffix(".part"), "w+", config.stored_as, shape)
 
         def extract(image: ImageLike) -> Array:
-            return stored_descriptors([load_view(image, config.preprocessing)[0]], backbone, config)
+            view = load_view(image, config.preprocessing)[0]
+            return stored_descriptors([view[:, ::-1] if mirror else view], backbone, config)
 
         for i, rows in enumerate(ordered_map(extract, images, available_cores())):
             out[i] = rows

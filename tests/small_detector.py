@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import replace
 from functools import cache
 
 import numpy as np
-import pytest
 
 from mhpatchcore import Config, Detector
 from mhpatchcore.calibration import calibrate
@@ -19,9 +17,7 @@ PIXELS = 64
 @cache
 def small_detector() -> Detector:
     normals = [vial_image(seed, pixels=PIXELS)[0] for seed in range(8)]
-    with tempfile.TemporaryDirectory() as cache_folder, pytest.MonkeyPatch.context() as patch:
-        patch.setenv("MHPATCHCORE_CACHE", cache_folder)
-        return Detector.fit(normals, Config(size=96, K=200))
+    return Detector.fit(normals, Config(size=96, K=200))
 
 
 def with_threshold(detector: Detector, threshold: float) -> Detector:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -20,13 +19,6 @@ from mhpatchcore.suspicion import Scrutiny, parse_exclusion, suspicious_patches
 SMALL = Config(size=96, K=300, m_c=64, chunk_images=4)
 ODD = (5, 12)
 N = 18
-
-
-@pytest.fixture(scope="module", autouse=True)
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("MHPATCHCORE_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
 
 
 @pytest.fixture(scope="module")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -12,14 +10,12 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.accuracy.trials import Trial
+from benchmarks.cached import cached_descriptors
 from mhpatchcore import backbone as backbones
 from mhpatchcore.arrays import Array
 from mhpatchcore.backbone.session import Backbone
 from mhpatchcore.config import Config
 from mhpatchcore.datasets import Dataset, load_dataset
-from mhpatchcore.extraction import stored_descriptors
-from mhpatchcore.images import load_view
-from mhpatchcore.parallel import available_cores, ordered_map
 from mhpatchcore.threshold_scores import spread
 
 
@@ -80,7 +76,9 @@ def load_descriptors(folder: Path, trial: Trial, source: Source) -> Descriptors:
 
     def load(split: str, paths: Sequence[Path], mirror: bool = False) -> tuple[Array, ...]:
         name = f"{dataset.name}-{split}"
-        return tuple(_stored(name, paths, net, trial.config, source.cache, mirror) for net in networks)
+        return tuple(
+            cached_descriptors(paths, name, net, trial.config, source.cache, mirror) for net in networks
+        )
 
     train = load("train", dataset.train)
     if trial.flips == "train":
@@ -101,26 +99,3 @@ def _network(name: str, config: Config, source: Source) -> Backbone:
         descriptor=config.descriptor if own else "",
         threads=1,
     )
-
-
-def _stored(
-    name: str, paths: Sequence[Path], network: Backbone, config: Config, cache: Path, mirror: bool
-) -> Array:
-    """Descriptors (n, h·w, d) of images, from the cache if they are there."""
-    what = [[str(path) for path in paths], network.graph_sha256, config.resize, config.stored_as, mirror]
-    path = cache / f"{name}-{hashlib.sha256(json.dumps(what).encode()).hexdigest()[:16]}.npy"
-    if not path.is_file():
-        cache.mkdir(parents=True, exist_ok=True)
-        shape = (len(paths), network.patches_per_image, network.info.dim)
-        out = np.lib.format.open_memmap(path.with_suffix(".part"), "w+", config.stored_as, shape)
-
-        def extract(image: Path) -> Array:
-            view = load_view(image, config.preprocessing)[0]
-            return stored_descriptors([view[:, ::-1] if mirror else view], network, config)
-
-        for i, rows in enumerate(ordered_map(extract, paths, available_cores())):
-            out[i] = rows
-        out.flush()
-        path.with_suffix(".part").rename(path)
-    stored: Array = np.load(path, mmap_mode="r")
-    return stored

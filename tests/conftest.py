@@ -1,0 +1,15 @@
+"""Fixtures that every test stands on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+
+@pytest.fixture(scope="session", autouse=True)
+def graph_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Graphs are built once for all tests, and never read from or left in the user's own cache."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MHPATCHCORE_CACHE", str(tmp_path_factory.mktemp("graphs")))
+        yield
