@@ -25,7 +25,7 @@ SINGLE, DOUBLE = 4, 8
 # 99 % of the variance took at most 0.42·d directions with every network and data set measured
 USUAL_VARIANCE, USUAL_SHARE = 0.99, 0.5
 # freed pieces that the C library cannot use again; names, threads and other things that are not counted
-SLACK, SMALL_THINGS = 1.1, 10_000_000
+SLACK, SMALL_THINGS = 1.2, 10_000_000
 
 
 @dataclass(frozen=True)
@@ -174,8 +174,10 @@ class _Sizes:
 
     def extract(self) -> int:
         views = min(self.config.chunk_images, self.images) * self.network.view
-        doubles = 2 * DOUBLE * self.rows * self.network.dim
-        each = views + self.stored + doubles + self.scatter
+        # widened to float32, then to float64, from which the scatter is made
+        values = self.rows * self.network.dim
+        moments = DOUBLE * values + self.scatter + max(SINGLE * values, 2 * self.scatter)
+        each = views + self.stored + moments
         waiting = self.stored + self.scatter
         return self.workers * each + self.ahead * waiting + 3 * self.scatter
 
