@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
+collect_ignore = ["backbone/make_golden.py"]  # needs PyTorch, and is run by hand
+
 
 @pytest.fixture(scope="session", autouse=True)
 def graph_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:

@@ -1,1 +1,0 @@
-collect_ignore = ["make_golden.py"]  # needs PyTorch, and is run by hand
