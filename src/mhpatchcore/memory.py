@@ -8,7 +8,8 @@ from contextlib import suppress
 
 from mhpatchcore.errors import UserError
 
-_M_ARENA_MAX = -8  # of malloc.h
+_M_MMAP_THRESHOLD, _M_ARENA_MAX = -3, -8  # of malloc.h
+LARGE = 2**21
 UNITS = {"KB": 1e3, "MB": 1e6, "GB": 1e9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 
 
@@ -22,9 +23,15 @@ def give_back() -> None:
 
 
 def share_one_heap() -> None:
-    """Let all threads from now on share one heap. Each would get its own, with free memory no other can use."""
+    """Let all threads from now on share one heap. Each would get its own, with free memory no other can use.
+
+    Large arrays get memory of their own, which goes back when they do; in the heap they would leave holes, more of them
+    the longer the work takes.
+    """
     with suppress(OSError, AttributeError):
-        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
+        library = ctypes.CDLL(None)
+        library.mallopt(_M_ARENA_MAX, 1)
+        library.mallopt(_M_MMAP_THRESHOLD, LARGE)
 
 
 def parse_size(text: str) -> int:

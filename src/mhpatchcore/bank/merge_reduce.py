@@ -39,9 +39,10 @@ def always_full(stream: Stream, K: int, m_c: int, dense: float = 0.0, seed: int 
         draw.add(tickets)
         pool.append(summary)
         if sum(map(len, pool)) > limit:
-            pool = [reduce(Patches.concat(pool), covering, stream.workers)]
-    bank = distinct(draw.winners()) if draw.size else Patches.concat(pool).take(np.empty(0, np.intp))
-    bank = _filled(bank, Patches.concat(pool), K, stream.workers)
+            pool = [reduce(_united(pool), covering, stream.workers)]
+    united = _united(pool)
+    bank = distinct(draw.winners()) if draw.size else united.take(np.empty(0, np.intp))
+    bank = _filled(bank, united, K, stream.workers)
     while len(bank) < K:
         extra = Patches.concat(list(stream.map(partial(_uncovered, bank=bank, size=K - len(bank)))))
         before = len(bank)
@@ -49,6 +50,13 @@ def always_full(stream: Stream, K: int, m_c: int, dense: float = 0.0, seed: int 
         if len(bank) == before:
             break
     return bank
+
+
+def _united(pool: list[Patches]) -> Patches:
+    """All of the pool in one piece; the list is emptied, so that its rows are not held twice."""
+    united = Patches.concat(pool)
+    pool.clear()
+    return united
 
 
 def distinct(patches: Patches) -> Patches:
