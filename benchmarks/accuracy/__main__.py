@@ -36,7 +36,12 @@ def main() -> None:
     folders = find_categories(options.data) if options.data else []
     if options.categories:
         folders = [folder for folder in folders if folder.name in options.categories.split(",")]
-    source = Source(dict(pair.split("=", 1) for pair in options.weights), Path(options.cache), options.limit)
+    source = Source(
+        dict(pair.split("=", 1) for pair in options.weights),
+        Path(options.cache),
+        options.limit,
+        options.tests,
+    )
     for folder in folders:
         for name, trial in read_trials(Path(options.variants)).items():
             if options.only and name not in options.only.split(","):
