@@ -19,7 +19,7 @@ from mhpatchcore.bank.search import search_queries, search_targets
 from mhpatchcore.parallel import ordered_map
 
 BLOCK = 512
-ROWS_PER_TASK = 2048
+ROWS_PER_TASK = 1024
 TARGETS_PER_PRODUCT = 1024
 # squared distances by ‖x‖² + ‖y‖² − 2xy are off by about this share of the largest norm
 ROUNDING = 4e-6
