@@ -9,7 +9,7 @@ from mhpatchcore.bank import CONSTRUCTORS, build_bank
 from mhpatchcore.bank.farthest_first import farthest_first
 from mhpatchcore.bank.geores import geores
 from mhpatchcore.bank.greedy import offline_greedy, random_directions
-from mhpatchcore.bank.merge_reduce import always_full, tree
+from mhpatchcore.bank.merge_reduce import always_full, gathered, tree
 from mhpatchcore.bank.patches import Patches, Stream, grid_origin
 from mhpatchcore.config import Config
 from mhpatchcore.parallel import one_blas_thread
@@ -209,3 +209,19 @@ def test_workers_change_nothing(constructor: str) -> None:
         alone, together = (build_bank(Stream.of(made, workers), config) for workers in (1, 4))
     for name in ("z", "raw", "origin"):
         assert np.array_equal(getattr(alone, name), getattr(together, name))
+
+
+def test_a_pool_is_shrunk_before_it_outgrows_its_limit() -> None:
+    rows = np.arange(1000, dtype=np.float32)[:, None]
+    summaries = [
+        Patches(rows[i : i + 50], rows[i : i + 50], np.zeros((50, 3), np.int32)) for i in range(0, 1000, 50)
+    ]
+    seen: list[int] = []
+
+    def shrink(whole: Patches) -> Patches:
+        seen.append(len(whole))
+        return whole.take(np.arange(30))
+
+    pool = gathered(summaries, 200, shrink)
+    assert seen and max(seen) <= 250
+    assert len(pool) <= 200 and 999.0 in pool.z

@@ -6,7 +6,7 @@ whenever few nodes remain at the end. `always_full` keeps one pool instead and r
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 import numpy as np
@@ -34,22 +34,33 @@ def always_full(stream: Stream, K: int, m_c: int, dense: float = 0.0, seed: int 
     covering = K - draw.size
     local = max(m_c, -(-2 * covering // max(stream.n_chunks, 1)))
     limit = 4 * max(covering, m_c)
-    pool = [draw.add_past(past) for past in stream.past]
-    for tickets, summary in stream.map(lambda chunk: (draw.tickets(chunk), reduce(chunk, local))):
-        draw.add(tickets)
-        pool.append(summary)
-        if sum(map(len, pool)) > limit:
-            pool = [reduce(_united(pool), covering, stream.workers)]
-    united = _united(pool)
-    bank = distinct(draw.winners()) if draw.size else united.take(np.empty(0, np.intp))
-    bank = _filled(bank, united, K, stream.workers)
+
+    def summaries() -> Iterator[Patches]:
+        yield from (draw.add_past(past) for past in stream.past)
+        for tickets, summary in stream.map(lambda chunk: (draw.tickets(chunk), reduce(chunk, local))):
+            draw.add(tickets)
+            yield summary
+
+    pool = gathered(summaries(), limit, lambda whole: reduce(whole, covering, stream.workers))
+    bank = distinct(draw.winners()) if draw.size else pool.take(np.empty(0, np.intp))
+    bank = _filled(bank, pool, K, stream.workers)
     while len(bank) < K:
-        extra = Patches.concat(list(stream.map(partial(_uncovered, bank=bank, size=K - len(bank)))))
+        uncovered = partial(_uncovered, bank=bank, size=K - len(bank))
         before = len(bank)
-        bank = _filled(bank, extra, K, stream.workers)
+        bank = _filled(bank, gathered(stream.map(uncovered), limit, uncovered), K, stream.workers)
         if len(bank) == before:
             break
     return bank
+
+
+def gathered(summaries: Iterable[Patches], limit: int, shrink: Callable[[Patches], Patches]) -> Patches:
+    """All summaries in one pool, which `shrink` makes smaller whenever it has more rows than `limit`."""
+    pool: list[Patches] = []
+    for summary in summaries:
+        pool.append(summary)
+        if sum(map(len, pool)) > limit:
+            pool = [shrink(_united(pool))]
+    return _united(pool)
 
 
 def _united(pool: list[Patches]) -> Patches:
