@@ -90,11 +90,11 @@ def fit(
     score: str = typer.Option(None, help="map-max, max or reweighted.", rich_help_panel=SCORE),
     reach: float = typer.Option(
         None,
-        help="How much the bank's local spacing counts in the image score (0: the paper).",
+        help="How much the bank's local spacing counts in distances (0: the paper, and better maps from fewer than twenty images).",
         rich_help_panel=SCORE,
     ),
     parts: int = typer.Option(
-        None, help="Parts of the bank to average over (1: the paper).", rich_help_panel=SCORE
+        None, help="Parts of the bank the map averages over (1: the paper).", rich_help_panel=SCORE
     ),
     neighbours: int = typer.Option(
         None, help="reweighted: bank rows that the weight looks at (b).", rich_help_panel=SCORE
