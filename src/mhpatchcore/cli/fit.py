@@ -183,6 +183,7 @@ def fit(
             skip_broken=skip_broken,
             memory=budget,
             progress=telemetry.progress,
+            spent=telemetry.spent,
             warn=warn,
             foresee=foresee,
         )
