@@ -10,7 +10,10 @@ Phases of a fit and an evaluation:
     moments     count, mean and scatter of all patches, principal directions, shrinkage, whitening
     bank        the constructor's passes over the spool; a long selection in them is a phase "select" of its own
     calibrate   normal images against the bank rows of the others
-    score       test images, with their metrics
+    rank        all training images against the bank rows of the others, if suspicious ones are asked for
+    relearn     moments once more, without those left out as suspicious
+    coverage    distances of all training patches to the bank, for the report of a fit
+    score       test images; an experiment counts their pixels in a phase "metrics" of its own
 
 The moments of a chunk are accumulated by the thread that has just extracted it. That CPU time is measured on the
 thread and charged to "moments" instead of "extract"; on the clock the two run side by side, so the wall time of
@@ -128,11 +131,6 @@ def current_rss() -> int:
     """Resident memory of this process now, in bytes."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")
-
-
-def peak_rss() -> int:
-    """High-water mark of this process (since the last reset) or of a finished child, whichever is larger."""
-    return max(own_peak(), children_peak())
 
 
 def own_peak() -> int:
