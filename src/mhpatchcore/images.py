@@ -13,9 +13,8 @@ from mhpatchcore.arrays import Array
 from mhpatchcore.errors import ImageError, UserError
 
 ImageLike = str | Path | Array
-DRAFT_MARGIN = (
-    3  # pixels then differed by at most 3 levels (0.1 on average) from those of a full decode; at 2 by 5
-)
+# pixels differed by at most 3 levels (0.1 on average) from those of a full decode; with a margin of 2 by up to 5
+DRAFT_MARGIN = 3
 ORIENTATION = 0x0112  # in EXIF
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp", ".pgm", ".ppm")
 
