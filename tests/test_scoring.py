@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import softmax
 
-from mhpatchcore.bank.reach import reach_weights
+from mhpatchcore.bank.reach import mean_spacing, reach_weights
 from mhpatchcore.bank.search import bank_parts, nearest_rows, neighbour_table, part_distances
 from mhpatchcore.config import Config
 from mhpatchcore.maps import view_map
@@ -46,7 +46,7 @@ def test_rounding_makes_no_distance_negative() -> None:
 def test_only_marked_rows_count() -> None:
     z, bank = gaussian(200, 4), gaussian(50, 4, seed=1)
     among = np.random.default_rng(2).random(50) < 0.4
-    [nearest] = part_distances(z, bank_parts(bank, np.ones(50, np.float32)), among)
+    [nearest], _ = part_distances(z, bank_parts(bank, np.ones(50, np.float32)), among)
     exact = np.where(among, squared_distances(z, bank), np.inf)
     assert np.allclose(nearest, exact.min(axis=1), rtol=1e-4, atol=1e-5)
 
@@ -82,7 +82,9 @@ def literal_score(z: np.ndarray, bank: np.ndarray, b: int) -> float:
 
 
 def scorer(bank: np.ndarray, score: str, b: int = 9) -> Scorer:
-    return Scorer(bank, (4, 5), Config(score=score, size=32, neighbours=b, sigma=2.0, reach=0.0, parts=1))
+    return Scorer(
+        bank, (4, 5), Config(score=score, size=32, neighbours=b, sigma=2.0, reach=0.0, parts=1), 1000
+    )
 
 
 @pytest.mark.parametrize("b", [1, 2, 9, 100])
@@ -136,23 +138,35 @@ def test_scoring_among_some_rows_ignores_the_others() -> None:
 def test_weights_multiply_squared_distances() -> None:
     z, bank = gaussian(50, 4), gaussian(30, 4, seed=1)
     weights = np.random.default_rng(2).uniform(0.2, 1, 30).astype(np.float32)
-    [nearest] = part_distances(z, bank_parts(bank, weights))
+    [nearest], _ = part_distances(z, bank_parts(bank, weights))
     assert np.allclose(nearest, (squared_distances(z, bank) * weights).min(axis=1), rtol=1e-4)
 
 
 def test_rows_that_stand_alone_reach_farther() -> None:
     bank = np.concatenate([gaussian(100, 3), 20 + gaussian(2, 3, seed=1)])
-    weights = reach_weights(bank, 1.0)
+    spacing = mean_spacing(bank)
+    weights = reach_weights(spacing, 1.0)
     assert weights[-2:].max() < 0.1 and np.median(weights) == pytest.approx(1.0, abs=0.05)
-    assert np.allclose(reach_weights(bank, 2.0), weights**2, rtol=1e-5)
-    assert np.array_equal(reach_weights(bank, 0.0), np.ones(102))
-    assert np.allclose(reach_weights(5 * bank, 1.0), weights, rtol=1e-4)
+    assert np.allclose(reach_weights(spacing, 2.0), weights**2, rtol=1e-5)
+    assert np.array_equal(reach_weights(spacing, 0.0), np.ones(102))
+    assert np.allclose(reach_weights(mean_spacing(5 * bank), 1.0), weights, rtol=1e-4)
+
+
+@pytest.mark.parametrize(("patches", "power"), [(40, 0.0), (220, 0.5), (4000, 1.0)])
+def test_the_map_weighs_rows_by_how_many_patches_the_bank_left_out(patches: int, power: float) -> None:
+    z, bank = gaussian(20, 3), np.concatenate([gaussian(30, 3), 5 + gaussian(10, 3, seed=1)])
+    one = Scorer(bank, (4, 5), Config(score="max", size=32, sigma=2.0, parts=1), patches)
+    scored, exact = one(z), squared_distances(z, bank)
+    wanted = (exact * reach_weights(mean_spacing(bank), power)).min(axis=1)
+    assert np.allclose(scored.a.ravel(), wanted, rtol=1e-4, atol=1e-5)
+    assert np.allclose(scored.nearest.ravel(), (exact * one.weights).min(axis=1), rtol=1e-4, atol=1e-5)
+    assert one.weights.min() < 0.9
 
 
 def test_the_map_is_the_mean_over_parts_and_the_image_score_that_of_the_nearest_rows() -> None:
     z, bank = gaussian(20, 3), gaussian(25, 3, seed=1)
     exact = squared_distances(z, bank)
-    scored = Scorer(bank, (4, 5), Config(score="max", size=32, sigma=2.0, reach=0.0, parts=3))(z)
+    scored = Scorer(bank, (4, 5), Config(score="max", size=32, sigma=2.0, reach=0.0, parts=3), 1000)(z)
     wanted = np.mean([exact[:, part::3].min(axis=1) for part in range(3)], axis=0)
     assert np.allclose(scored.a.ravel(), wanted, rtol=1e-4, atol=1e-5)
     assert scored.score == pytest.approx(exact.min(axis=1).max(), rel=1e-4)
@@ -161,10 +175,10 @@ def test_the_map_is_the_mean_over_parts_and_the_image_score_that_of_the_nearest_
 def test_a_part_without_rows_that_count_is_left_out() -> None:
     z, bank = gaussian(30, 3), gaussian(20, 3, seed=1)
     among = np.arange(20) % 3 == 1
-    [nearest] = part_distances(z, bank_parts(bank, np.ones(20, np.float32), 3), among)
+    [nearest], _ = part_distances(z, bank_parts(bank, np.ones(20, np.float32), 3), among)
     assert np.allclose(nearest, squared_distances(z, bank)[:, among].min(axis=1), rtol=1e-4, atol=1e-5)
 
 
 def test_reach_of_tiny_and_of_constant_banks() -> None:
-    assert reach_weights(gaussian(1, 3), 1.0).tolist() == [1.0]
-    assert np.isfinite(reach_weights(np.ones((20, 3), np.float32), 1.0)).all()
+    assert reach_weights(mean_spacing(gaussian(1, 3)), 1.0).tolist() == [1.0]
+    assert np.isfinite(reach_weights(mean_spacing(np.ones((20, 3), np.float32)), 1.0)).all()

@@ -66,7 +66,7 @@ def judge(data: Descriptors, trial: Trial, order: Array | None = None) -> Qualit
             return Patches(place(raw), raw, grid_origin([int(i) for i in chunks[index]], data.grid))
 
         bank = build_bank(Stream(read, len(chunks), workers), config)
-        scorer = Scorer(bank.z, data.grid, config)
+        scorer = Scorer(bank.z, data.grid, config, moments.n)
         _ = scorer.parts
 
         def score(index: int) -> PatchScores:

@@ -13,8 +13,8 @@ from math import ceil
 import numpy as np
 
 from mhpatchcore.backbone.session import Backbone
-from mhpatchcore.bank.farthest_first import BLOCK, ROWS_PER_TASK, TARGETS_PER_PRODUCT
-from mhpatchcore.bank.search import QUERIES_PER_BLOCK
+from mhpatchcore.bank.farthest_first import BLOCK, ROWS_PER_TASK
+from mhpatchcore.bank.search import QUERIES_PER_BLOCK, TARGETS_PER_BLOCK
 from mhpatchcore.config import Config
 from mhpatchcore.errors import UserError
 from mhpatchcore.extraction import Execution
@@ -183,7 +183,7 @@ class _Sizes:
 
     def bank(self) -> int:
         c = self.config
-        search = SINGLE * (ROWS_PER_TASK * (TARGETS_PER_PRODUCT + self.reduced) + 2 * BLOCK**2)
+        search = SINGLE * (ROWS_PER_TASK * (TARGETS_PER_BLOCK + self.reduced) + 2 * BLOCK**2)
         chunk = self.stored + SINGLE * self.rows * (self.network.dim + self.reduced) + search
         summary = max(c.m_c, -(-2 * c.K // self.chunks))
         held = {
@@ -202,7 +202,10 @@ class _Sizes:
         K = self.config.K if fraction is None else int(fraction * self.images * self.network.patches)
         bank = K * self.patch + 4 * SINGLE * K * k  # searched whole for its spacing, then in parts
         table = SINGLE * QUERIES_PER_BLOCK * K
-        image = SINGLE * self.network.patches * (2 * K + self.network.dim + k) + self.stored
+        # all products with a part of the bank are formed where images are ranked
+        image = (
+            SINGLE * self.network.patches * (K // self.config.parts + self.network.dim + 2 * k) + self.stored
+        )
         return bank + max(table, self.workers * image)
 
 

@@ -259,7 +259,7 @@ class Detector:
 
     @cached_property
     def scorer(self) -> Scorer:
-        return Scorer(self.whitening(self.bank_raw), self.backbone.info.grid, self.config)
+        return Scorer(self.whitening(self.bank_raw), self.backbone.info.grid, self.config, self.moments.n)
 
     @property
     def threshold(self) -> float:

@@ -35,8 +35,8 @@ def scoring_graph(backbone: Backbone, whitening: Whitening, parts: Sequence[Bank
     first = graph.constant(np.array([0], np.int64))
     squares = graph.node("ReduceSumSquare", [z, first], keepdims=1)
     queries = graph.node("Concat", [z, squares, graph.constant(np.ones((1, patches), np.float32))], axis=0)
-    least = [_least(graph, part, queries, first) for part in parts]
-    nearest, typical = (graph.node(reduced, least) for reduced in ("Min", "Mean"))
+    for_image, for_map = zip(*(_least(graph, part, queries, first) for part in parts), strict=True)
+    nearest, typical = graph.node("Min", for_image), graph.node("Mean", for_map)
     peaks = [_map_peak(graph, a, backbone.info, sigma) for a in (nearest, typical)]
     outputs = {
         "typical": (typical, [patches]),
@@ -56,10 +56,17 @@ def _map_peak(graph: Graph, distances: str, info: BackboneInfo, sigma: float) ->
     return graph.node("ReduceMax", [flat, graph.constant(np.array([0], np.int64))], keepdims=1)
 
 
-def _least(graph: Graph, part: BankPart, queries: str, axis: str) -> str:
-    """Least distances (h·w,) to the rows of a part; rounding can put the distance to an equal row just below zero."""
-    products = graph.node("MatMul", [graph.constant(part.targets.T), queries])
-    return graph.relu(graph.node("ReduceMin", [products, axis], keepdims=0))
+def _least(graph: Graph, part: BankPart, queries: str, axis: str) -> tuple[str, str]:
+    """Least distances (h·w,) to the rows of a part, for the image score and for the map.
+
+    Rounding can put the distance to an equal row just below zero.
+    """
+    products = graph.node("MatMul", [graph.constant(part.targets), queries])
+    image = graph.relu(graph.node("ReduceMin", [products, axis], keepdims=0))
+    if part.relief is None:
+        return image, image
+    relieved = graph.node("Mul", [products, graph.constant(part.relief[:, None])])
+    return image, graph.relu(graph.node("ReduceMin", [relieved, axis], keepdims=0))
 
 
 def _whitened(graph: Graph, whitening: Whitening, height: int, width: int) -> str:

@@ -17,8 +17,8 @@ from functools import cached_property
 
 import numpy as np
 
-from mhpatchcore.arrays import Floats, Indices, Mask
-from mhpatchcore.bank.reach import reach_weights
+from mhpatchcore.arrays import Doubles, Floats, Indices, Mask
+from mhpatchcore.bank.reach import map_power, mean_spacing, reach_weights
 from mhpatchcore.bank.search import BankPart, bank_parts, nearest_rows, neighbour_table, part_distances
 from mhpatchcore.config import Config
 from mhpatchcore.maps import view_map
@@ -36,16 +36,17 @@ class PatchScores:
 
 @dataclass(frozen=True, eq=False)
 class Scorer:
-    """Compares an image's whitened patches with the bank's whitened rows (K, k)."""
+    """Compares an image's whitened patches with the bank's whitened rows (K, k), chosen from so many `patches`."""
 
     bank: Floats
     grid: tuple[int, int]
     config: Config
+    patches: int
 
     def __call__(self, z: Floats, among: Mask | None = None) -> PatchScores:
         """Score whitened patches z (h·w, k), against all bank rows or those marked in `among` (K,)."""
-        distances = part_distances(z, self.parts, among)
-        nearest, typical = distances.min(axis=0), distances.mean(axis=0)
+        for_image, for_map = part_distances(z, self.parts, among)
+        nearest, typical = for_image.min(axis=0), for_map.mean(axis=0)
         return self.summarise(nearest, typical, (self.map_peak(nearest), self.map_peak(typical)), z)
 
     def summarise(
@@ -73,12 +74,18 @@ class Scorer:
 
     @cached_property
     def weights(self) -> Floats:
-        """How far each bank row speaks (K,)."""
-        return reach_weights(self.bank, self.config.reach)
+        """How far each bank row speaks (K,), where the image is judged."""
+        return reach_weights(self._spacing, self.config.reach)
 
     @cached_property
     def parts(self) -> tuple[BankPart, ...]:
-        return bank_parts(self.bank, self.weights, self.config.parts)
+        power = map_power(self.config.reach, self.patches, len(self.bank))
+        return bank_parts(self.bank, self.weights, self.config.parts, reach_weights(self._spacing, power))
+
+    @cached_property
+    def _spacing(self) -> Doubles:
+        """How far apart the bank's rows lie (K,); not looked at where it does not matter."""
+        return mean_spacing(self.bank) if self.config.reach else np.ones(len(self.bank))
 
     @cached_property
     def neighbours(self) -> Indices:

@@ -106,7 +106,9 @@ class Suspect:
 def rank_images(extraction: Extraction, whitening: Whitening, bank: Patches) -> Ranking:
     """All training images by how far they stand apart; the first ones with their patch scores."""
     config, origin = extraction.config, bank.origin[:, 0]
-    scorer = Scorer(bank.z, extraction.backbone.info.grid, config)
+    backbone = extraction.backbone
+    patches = sum(map(len, extraction.members)) * backbone.patches_per_image
+    scorer = Scorer(bank.z, backbone.info.grid, config, patches)
 
     def judged(chunk: Chunk) -> list[tuple[float, int, Floats]]:
         pieces = np.split(whitening(chunk.rows), len(chunk.images))
@@ -139,7 +141,7 @@ def suspicious_patches(z: Floats, scorer: Scorer, origin: Indices, image: int) -
     found = []
     for part in scorer.parts:
         images = origin[part.rows]
-        distances = queries @ part.targets
+        distances = queries @ part.targets.T
         distances[:, images == image] = np.inf
         nearest = distances.argmin(axis=1)
         first = distances.min(axis=1)

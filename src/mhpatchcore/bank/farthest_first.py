@@ -15,12 +15,11 @@ from collections.abc import Callable
 import numpy as np
 
 from mhpatchcore.arrays import Doubles, Floats, Indices
-from mhpatchcore.bank.search import search_queries, search_targets
+from mhpatchcore.bank.search import least_products, search_queries, search_targets
 from mhpatchcore.parallel import ordered_map
 
 BLOCK = 512
 ROWS_PER_TASK = 1024
-TARGETS_PER_PRODUCT = 1024
 # squared distances by ‖x‖² + ‖y‖² − 2xy are off by about this share of the largest norm
 ROUNDING = 4e-6
 
@@ -125,17 +124,13 @@ def _least_squares(x: Doubles, y: Doubles) -> Doubles:
 
 def distances_to_nearest(z: Floats, targets: Floats, workers: int = 1) -> Floats:
     """Squared distance of every row of z (n, dim) to the nearest row of targets (m, dim), in tasks of fixed size."""
-    pieces = [targets[at : at + TARGETS_PER_PRODUCT] for at in range(0, len(targets), TARGETS_PER_PRODUCT)]
-    prepared = [(-2 * piece, np.einsum("ij,ij->i", piece, piece)[:, None]) for piece in pieces]
+    norms = np.einsum("ij,ij->i", targets, targets)[:, None]
+    prepared = np.concatenate([-2 * targets, norms], axis=1)
 
     def nearest(start: int) -> Floats:
         piece = z[start : start + ROWS_PER_TASK]
-        least = np.full(len(piece), np.inf, np.float32)
-        for rows, norms in prepared:  # a product with a whole bank would be the largest array of a fit
-            # rows of z in columns: the minimum then runs along memory, which is several times faster
-            products = rows @ piece.T
-            products += norms
-            np.minimum(least, products.min(axis=0), out=least)
+        ones = np.ones((len(piece), 1), np.float32)
+        least, _ = least_products(prepared, np.concatenate([piece, ones], axis=1))
         least += np.einsum("ij,ij->i", piece, piece)
         return np.maximum(least, 0, out=least)
 

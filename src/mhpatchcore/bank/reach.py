@@ -6,35 +6,47 @@ a distance means less. With s_m the mean distance from row m to its nearest rows
     w_m = (s̃ / max(s_m, s̃))^(2p)        δ_w(u, m) = w_m · ‖z(u) − m‖²
 
 shortens the distances to such rows and leaves the others as they are. p = 0 is the paper's plain distance.
+
+The spacing of a bank says something about patches that were left out of it. A bank of K rows that holds nearly all of
+the n patches, because there were few images, leaves nothing out; weighed distances then mislead the map (the image
+score still gains). So the map's power grows with n, from 0 where n = K to p from n = 10 K on.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from mhpatchcore.arrays import Floats
+from mhpatchcore.arrays import Doubles, Floats
 from mhpatchcore.bank.search import neighbour_table
 
 NEIGHBOURS = 5
+PATCHES_PER_ROW = 10
 
 
-def reach_weights(bank: Floats, power: float) -> Floats:
-    """w_m of every bank row (K,), at most 1.
+def reach_weights(spacing: Doubles, power: float) -> Floats:
+    """w_m of every bank row (K,) by its spacing s_m, at most 1.
 
-    >>> row = np.array([[0.0], [1.0], [2.0], [3.0], [4.0], [5.0], [20.0]], np.float32)
-    >>> reach_weights(row, 1.0).round(2).tolist()[-1] < 0.1
-    True
+    >>> reach_weights(np.array([1.0, 1.0, 1.0, 2.0]), 1.0).tolist()
+    [1.0, 1.0, 1.0, 0.25]
     """
-    if power == 0 or len(bank) < 3:
-        return np.ones(len(bank), np.float32)
-    spacing = mean_spacing(bank)
     typical = max(float(np.median(spacing)), 1e-12)
     ratio = typical / np.maximum(spacing, typical)
     return np.asarray(ratio ** (2 * power), np.float32)
 
 
-def mean_spacing(bank: Floats) -> Floats:
-    """s_m: the mean distance of each row to its nearest other rows (K,)."""
+def map_power(power: float, patches: int, K: int) -> float:
+    """The power for the map of a bank of K rows that was chosen from so many patches.
+
+    >>> map_power(1.0, 5000, 5000), map_power(1.0, 27500, 5000), map_power(1.0, 10**6, 5000)
+    (0.0, 0.5, 1.0)
+    """
+    return power * min(max((patches / K - 1) / (PATCHES_PER_ROW - 1), 0.0), 1.0)
+
+
+def mean_spacing(bank: Floats) -> Doubles:
+    """s_m: the mean distance of each row to its nearest other rows (K,); with fewer than three rows they are equal."""
+    if len(bank) < 3:
+        return np.ones(len(bank))
     others = neighbour_table(bank, NEIGHBOURS + 1)[:, 1:]
     spacing = np.empty(len(bank))
     for start in range(0, len(bank), 512):  # so that the gathered neighbours stay small

@@ -1,6 +1,8 @@
 """Exact nearest-neighbour search as matrix products.
 
-‖z − m‖² = ‖z‖² + ‖m‖² − 2 z·m is one product of [z, ‖z‖², 1] with [−2m, 1, ‖m‖²]: nothing but the product is formed.
+‖z − m‖² = ‖z‖² + ‖m‖² − 2 z·m is one product of [z, ‖z‖², 1] with [−2m, 1, ‖m‖²]: nothing but the product is formed,
+and of that only a block at a time, in a buffer that is used again. Blocks stay in the cache, and memory that the
+system has to hand out anew for every product costs more than the product itself.
 """
 
 from __future__ import annotations
@@ -13,7 +15,8 @@ import numpy as np
 from mhpatchcore.arrays import Floats, Indices, Mask
 from mhpatchcore.parallel import available_cores, ordered_map
 
-QUERIES_PER_BLOCK = 1024
+QUERIES_PER_BLOCK = 128
+TARGETS_PER_BLOCK = 256
 
 
 def nearest_rows(z: Floats, bank: Floats) -> tuple[Indices, Floats]:
@@ -25,9 +28,11 @@ def nearest_rows(z: Floats, bank: Floats) -> tuple[Indices, Floats]:
     targets = search_targets(bank).T
     index = np.empty(len(z), np.intp)
     distance = np.empty(len(z), np.float32)
+    buffer = np.empty((min(QUERIES_PER_BLOCK, len(z)), len(bank)), np.float32)
     for start in range(0, len(z), QUERIES_PER_BLOCK):
         piece = slice(start, start + QUERIES_PER_BLOCK)
-        products = search_queries(z[piece]) @ targets
+        queries = search_queries(z[piece])
+        products = np.matmul(queries, targets, out=buffer[: len(queries)])
         index[piece] = products.argmin(axis=1)
         distance[piece] = np.take_along_axis(products, index[piece][:, None], axis=1)[:, 0]
     return index, np.maximum(distance, 0, out=distance)
@@ -35,38 +40,71 @@ def nearest_rows(z: Floats, bank: Floats) -> tuple[Indices, Floats]:
 
 @dataclass(frozen=True, eq=False)
 class BankPart:
-    """Some rows of a bank, ready to be searched: their indices and targets (k + 2, rows)."""
+    """Some rows of a bank, ready to be searched: their indices and weighted targets (rows, k + 2).
+
+    `relief` (rows,) is what the distances are multiplied with for the map, or None if that is 1.
+    """
 
     rows: Indices
     targets: Floats
+    relief: Floats | None = None
 
 
-def bank_parts(bank: Floats, weights: Floats, parts: int = 1) -> tuple[BankPart, ...]:
+def bank_parts(
+    bank: Floats, weights: Floats, parts: int = 1, map_weights: Floats | None = None
+) -> tuple[BankPart, ...]:
     """The bank (K, k) cut into interleaved parts: row i belongs to part i mod `parts`.
 
-    `weights` (K,) multiply the squared distances to the rows; they go into the targets, so they cost nothing.
+    `weights` (K,) multiply the squared distances to the rows; they go into the targets, so they cost nothing. The map
+    may have others.
     """
     targets = weights[:, None] * search_targets(bank)
+    same = map_weights is None or np.array_equal(map_weights, weights)
+    relief = None if map_weights is None or same else map_weights / weights
     cuts = [np.arange(part, len(bank), parts) for part in range(min(parts, len(bank)))]
-    return tuple(BankPart(own, np.ascontiguousarray(targets[own].T)) for own in cuts)
+    return tuple(BankPart(own, targets[own], None if relief is None else relief[own]) for own in cuts)
 
 
-def part_distances(z: Floats, parts: Sequence[BankPart], among: Mask | None = None) -> Floats:
-    """The least weighted squared distance of z (n, k) to the rows of each part of the bank: (parts, n).
+def part_distances(z: Floats, parts: Sequence[BankPart], among: Mask | None = None) -> tuple[Floats, Floats]:
+    """The least weighted squared distances of z (n, k) to the rows of each part of the bank: (parts, n).
 
-    `among` (K,) marks the rows that count; a part without any is left out.
+    Those for the image score, and those for the map. `among` (K,) marks the rows that count; a part without any is
+    left out.
     """
     queries = search_queries(z)
     found = []
     for part in parts:
         out = None if among is None else ~among[part.rows]
-        if out is not None and out.all():
-            continue
-        products = queries @ part.targets
-        if out is not None:
-            products[:, out] = np.inf
-        found.append(products.min(axis=1))
-    return np.asarray(np.maximum(np.stack(found), 0))
+        if out is None or not out.all():
+            found.append(least_products(part.targets, queries, out, part.relief))
+    for_image, for_map = (np.maximum(np.stack(least), 0) for least in zip(*found, strict=True))
+    return for_image, for_map
+
+
+def least_products(
+    targets: Floats, queries: Floats, left_out: Mask | None = None, relief: Floats | None = None
+) -> tuple[Floats, Floats]:
+    """min over the targets (m, e) of their products with each of the queries (n, e), and of relief · product: 2 × (n,).
+
+    Targets that are `left_out` (m,) do not count; without a relief (m,) both are the same.
+
+    >>> least_products(np.array([[3.0], [-2.0]], np.float32), np.array([[1.0], [-1.0]], np.float32))[0].tolist()
+    [-2.0, -3.0]
+    """
+    least = np.full(len(queries), np.inf, np.float32)
+    relieved = least if relief is None else least.copy()
+    buffer = np.empty((min(TARGETS_PER_BLOCK, len(targets)), len(queries)), np.float32)
+    for start in range(0, len(targets), TARGETS_PER_BLOCK):
+        block = slice(start, start + TARGETS_PER_BLOCK)
+        # queries in columns: the minimum then runs along memory
+        products = np.matmul(targets[block], queries.T, out=buffer[: len(targets[block])])
+        if left_out is not None:
+            products[left_out[block]] = np.inf
+        np.minimum(least, products.min(axis=0), out=least)
+        if relief is not None:
+            products *= relief[block, None]
+            np.minimum(relieved, products.min(axis=0), out=relieved)
+    return least, relieved
 
 
 def search_targets(bank: Floats) -> Floats:
