@@ -152,15 +152,17 @@ def test_rows_that_stand_alone_reach_farther() -> None:
     assert np.allclose(reach_weights(mean_spacing(5 * bank), 1.0), weights, rtol=1e-4)
 
 
-@pytest.mark.parametrize(("patches", "power"), [(40, 0.0), (220, 0.5), (4000, 1.0)])
+@pytest.mark.parametrize(("patches", "power"), [(128, 0.0), (704, 0.5), (1280, 1.0)])
 def test_the_map_weighs_rows_by_how_many_patches_the_bank_left_out(patches: int, power: float) -> None:
-    z, bank = gaussian(20, 3), np.concatenate([gaussian(30, 3), 5 + gaussian(10, 3, seed=1)])
+    dense, sparse = np.arange(64.0), 200 + 5 * np.arange(64.0)
+    bank = np.concatenate([dense, sparse])[:, None].astype(np.float32)
+    z = np.concatenate([dense[20:30] + 0.3, sparse[20:30] + 2])[:, None].astype(np.float32)
     one = Scorer(bank, (4, 5), Config(score="max", size=32, sigma=2.0, parts=1), patches)
     scored, exact = one(z), squared_distances(z, bank)
     wanted = (exact * reach_weights(mean_spacing(bank), power)).min(axis=1)
-    assert np.allclose(scored.a.ravel(), wanted, rtol=1e-4, atol=1e-5)
-    assert np.allclose(scored.nearest.ravel(), (exact * one.weights).min(axis=1), rtol=1e-4, atol=1e-5)
-    assert one.weights.min() < 0.9
+    assert np.allclose(scored.a.ravel(), wanted, rtol=1e-2)
+    assert np.allclose(scored.nearest.ravel(), (exact * one.weights).min(axis=1), rtol=1e-2)
+    assert (one.weights[84:94] < 0.5).all() and (one.weights[20:30] == 1).all()
 
 
 def test_the_map_is_the_mean_over_parts_and_the_image_score_that_of_the_nearest_rows() -> None:

@@ -16,7 +16,7 @@ import numpy as np
 from mhpatchcore.backbone.descriptors import LOCAL
 from mhpatchcore.backbone.graph import Graph
 from mhpatchcore.backbone.session import Backbone, BackboneInfo
-from mhpatchcore.bank.search import BankPart
+from mhpatchcore.bank.search import RUN, BankPart
 from mhpatchcore.maps import smooth_upsampling
 from mhpatchcore.whitening import Whitening
 
@@ -35,7 +35,7 @@ def scoring_graph(backbone: Backbone, whitening: Whitening, parts: Sequence[Bank
     first = graph.constant(np.array([0], np.int64))
     squares = graph.node("ReduceSumSquare", [z, first], keepdims=1)
     queries = graph.node("Concat", [z, squares, graph.constant(np.ones((1, patches), np.float32))], axis=0)
-    for_image, for_map = zip(*(_least(graph, part, queries, first) for part in parts), strict=True)
+    for_image, for_map = zip(*(_least(graph, part, queries, patches) for part in parts), strict=True)
     nearest, typical = graph.node("Min", for_image), graph.node("Mean", for_map)
     peaks = [_map_peak(graph, a, backbone.info, sigma) for a in (nearest, typical)]
     outputs = {
@@ -56,17 +56,26 @@ def _map_peak(graph: Graph, distances: str, info: BackboneInfo, sigma: float) ->
     return graph.node("ReduceMax", [flat, graph.constant(np.array([0], np.int64))], keepdims=1)
 
 
-def _least(graph: Graph, part: BankPart, queries: str, axis: str) -> tuple[str, str]:
+def _least(graph: Graph, part: BankPart, queries: str, patches: int) -> tuple[str, str]:
     """Least distances (h·w,) to the rows of a part, for the image score and for the map.
 
-    Rounding can put the distance to an equal row just below zero.
+    Minima over runs of rows first: they fit into the cache, and cores can share them. Rounding can put the distance to
+    an equal row just below zero.
     """
-    products = graph.node("MatMul", [graph.constant(part.targets), queries])
-    image = graph.relu(graph.node("ReduceMin", [products, axis], keepdims=0))
+    runs = -(-len(part.targets) // RUN)
+    filled = np.pad(part.targets, ((0, runs * RUN - len(part.targets)), (0, 0)), mode="edge")
+    products = graph.node("MatMul", [graph.constant(filled), queries])
+    shape = graph.constant(np.array([runs, RUN, patches], np.int64))
+    of_runs = _least_of(graph, graph.node("Reshape", [products, shape]), axis=1)
+    image = graph.relu(_least_of(graph, of_runs, axis=0))
     if part.relief is None:
         return image, image
-    relieved = graph.node("Mul", [products, graph.constant(part.relief[:, None])])
-    return image, graph.relu(graph.node("ReduceMin", [relieved, axis], keepdims=0))
+    relieved = graph.node("Mul", [of_runs, graph.constant(part.relief[:, None])])
+    return image, graph.relu(_least_of(graph, relieved, axis=0))
+
+
+def _least_of(graph: Graph, x: str, axis: int) -> str:
+    return graph.node("ReduceMin", [x, graph.constant(np.array([axis], np.int64))], keepdims=0)
 
 
 def _whitened(graph: Graph, whitening: Whitening, height: int, width: int) -> str:

@@ -17,6 +17,7 @@ from mhpatchcore.parallel import available_cores, ordered_map
 
 QUERIES_PER_BLOCK = 128
 TARGETS_PER_BLOCK = 256
+RUN = 32
 
 
 def nearest_rows(z: Floats, bank: Floats) -> tuple[Indices, Floats]:
@@ -42,7 +43,7 @@ def nearest_rows(z: Floats, bank: Floats) -> tuple[Indices, Floats]:
 class BankPart:
     """Some rows of a bank, ready to be searched: their indices and weighted targets (rows, k + 2).
 
-    `relief` (rows,) is what the distances are multiplied with for the map, or None if that is 1.
+    `relief` (runs,) is what distances to each RUN rows are multiplied with for the map, or None if that is 1.
     """
 
     rows: Indices
@@ -55,14 +56,22 @@ def bank_parts(
 ) -> tuple[BankPart, ...]:
     """The bank (K, k) cut into interleaved parts: row i belongs to part i mod `parts`.
 
-    `weights` (K,) multiply the squared distances to the rows; they go into the targets, so they cost nothing. The map
-    may have others.
+    `weights` (K,) multiply the squared distances to the rows; they go into the targets, so they cost nothing. Where the
+    map has other weights, rows of similar weight stand together, and a run of them shares the factor between the two.
     """
     targets = weights[:, None] * search_targets(bank)
-    same = map_weights is None or np.array_equal(map_weights, weights)
-    relief = None if map_weights is None or same else map_weights / weights
     cuts = [np.arange(part, len(bank), parts) for part in range(min(parts, len(bank)))]
-    return tuple(BankPart(own, targets[own], None if relief is None else relief[own]) for own in cuts)
+    if map_weights is None or np.array_equal(map_weights, weights):
+        return tuple(BankPart(rows, targets[rows]) for rows in cuts)
+    cuts = [rows[np.argsort(weights[rows], kind="stable")] for rows in cuts]
+    factor = map_weights / weights
+    return tuple(BankPart(rows, targets[rows], _of_runs(factor[rows])) for rows in cuts)
+
+
+def _of_runs(values: Floats) -> Floats:
+    """The median of every RUN values."""
+    runs = [np.median(values[start : start + RUN]) for start in range(0, len(values), RUN)]
+    return np.array(runs, np.float32)
 
 
 def part_distances(z: Floats, parts: Sequence[BankPart], among: Mask | None = None) -> tuple[Floats, Floats]:
@@ -86,24 +95,25 @@ def least_products(
 ) -> tuple[Floats, Floats]:
     """min over the targets (m, e) of their products with each of the queries (n, e), and of relief · product: 2 × (n,).
 
-    Targets that are `left_out` (m,) do not count; without a relief (m,) both are the same.
+    Targets that are `left_out` (m,) do not count. Every RUN targets share a relief; without any both are the same.
 
     >>> least_products(np.array([[3.0], [-2.0]], np.float32), np.array([[1.0], [-1.0]], np.float32))[0].tolist()
     [-2.0, -3.0]
     """
     least = np.full(len(queries), np.inf, np.float32)
     relieved = least if relief is None else least.copy()
-    buffer = np.empty((min(TARGETS_PER_BLOCK, len(targets)), len(queries)), np.float32)
-    for start in range(0, len(targets), TARGETS_PER_BLOCK):
-        block = slice(start, start + TARGETS_PER_BLOCK)
+    size = TARGETS_PER_BLOCK if relief is None else RUN
+    buffer = np.empty((min(size, len(targets)), len(queries)), np.float32)
+    for index, start in enumerate(range(0, len(targets), size)):
+        block = slice(start, start + size)
         # queries in columns: the minimum then runs along memory
         products = np.matmul(targets[block], queries.T, out=buffer[: len(targets[block])])
         if left_out is not None:
             products[left_out[block]] = np.inf
-        np.minimum(least, products.min(axis=0), out=least)
+        of_block = products.min(axis=0)
+        np.minimum(least, of_block, out=least)
         if relief is not None:
-            products *= relief[block, None]
-            np.minimum(relieved, products.min(axis=0), out=relieved)
+            np.minimum(relieved, relief[index] * of_block, out=relieved)
     return least, relieved
 
 
