@@ -125,7 +125,6 @@ def scored(
 ) -> tuple[Floats, Floats]:
     """Scores and map peaks of images that the model has not seen."""
     scorer = Scorer(fitted.bank.z, backbone.info.grid, config, fitted.moments.n)
-    _ = scorer.parts
     with one_blas_thread():
         results = list(
             ordered_map(lambda i: scorer(fitted.whitening(descriptors[i])), test, available_cores())

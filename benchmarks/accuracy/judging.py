@@ -67,7 +67,6 @@ def judge(data: Descriptors, trial: Trial, order: Array | None = None) -> Qualit
 
         bank = build_bank(Stream(read, len(chunks), workers), config)
         scorer = Scorer(bank.z, data.grid, config, moments.n)
-        _ = scorer.parts
 
         def score(index: int) -> PatchScores:
             scored = _score(place(data.rows(data.test, index)), scorer, trial)

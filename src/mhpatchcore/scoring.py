@@ -43,6 +43,9 @@ class Scorer:
     config: Config
     patches: int
 
+    def __post_init__(self) -> None:
+        _ = self.parts  # made here, because threads would each make their own
+
     def __call__(self, z: Floats, among: Mask | None = None) -> PatchScores:
         """Score whitened patches z (h·w, k), against all bank rows or those marked in `among` (K,)."""
         for_image, for_map = part_distances(z, self.parts, among)
