@@ -18,7 +18,7 @@ from mhpatchcore.arrays import Doubles, Floats, Indices
 from mhpatchcore.bank.search import least_products, search_queries, search_targets
 from mhpatchcore.parallel import ordered_map
 
-BLOCK = 512
+BLOCK, SMALL_BLOCK = 512, 128
 ROWS_PER_TASK = 1024
 # squared distances by ‖x‖² + ‖y‖² − 2xy are off by about this share of the largest norm
 ROUNDING = 4e-6
@@ -45,9 +45,10 @@ def farthest_first(
     if n == 0 or k <= 0:
         return np.empty(0, np.intp)
     z = np.ascontiguousarray(z, np.float32)
-    resolution = ROUNDING * float(np.einsum("ij,ij->i", z, z).max())
+    squares = squared_norms(z)
+    resolution = ROUNDING * float(squares.max())
     chosen = [] if covered is not None else [start]
-    nearest = distances_to_nearest(z, z[chosen] if covered is None else covered, workers)
+    nearest = distances_to_nearest(z, z[chosen] if covered is None else covered, workers, squares)
     nearest[chosen] = 0.0
     k = min(k, n)
     while len(chosen) < k:
@@ -55,7 +56,7 @@ def farthest_first(
         if float(nearest[block].max()) <= resolution:
             return np.array(chosen + _select_closely(z, chosen, covered, k - len(chosen)), np.intp)
         picks = block[_select_within(z[block], nearest[block], max(tau, resolution), k - len(chosen))]
-        np.minimum(nearest, distances_to_nearest(z, z[picks], workers), out=nearest)
+        np.minimum(nearest, distances_to_nearest(z, z[picks], workers, squares), out=nearest)
         nearest[picks] = 0.0
         chosen.extend(int(row) for row in picks)
         if progress is not None:
@@ -64,15 +65,19 @@ def farthest_first(
 
 
 def _farthest_block(nearest: Floats) -> tuple[Indices, float]:
-    """The rows that are farthest now, by rising index, and τ, the largest distance among all others."""
+    """The rows that are farthest now, by rising index, and τ, the largest distance among all others.
+
+    Where there are few rows, telling them of picks costs less than comparing a large block with itself.
+    """
     n = len(nearest)
-    if n <= BLOCK:
+    size = min(BLOCK, max(SMALL_BLOCK, n // 32))
+    if n <= size:
         return np.arange(n), -1.0
-    order = np.argpartition(nearest, [n - BLOCK - 1, n - 1])
-    tau = float(nearest[order[n - BLOCK - 1]])
+    order = np.argpartition(nearest, [n - size - 1, n - 1])
+    tau = float(nearest[order[n - size - 1]])
     if nearest[order[-1]] == tau:
         # more rows than a block holds are equally far: those of lowest index come first, until one of them is nearer
-        return np.flatnonzero(nearest == tau)[:BLOCK], float(np.nextafter(np.float32(tau), np.float32(0)))
+        return np.flatnonzero(nearest == tau)[:size], float(np.nextafter(np.float32(tau), np.float32(0)))
     return np.flatnonzero(nearest > tau), tau
 
 
@@ -122,16 +127,24 @@ def _least_squares(x: Doubles, y: Doubles) -> Doubles:
     return np.asarray(np.maximum(least, 0))
 
 
-def distances_to_nearest(z: Floats, targets: Floats, workers: int = 1) -> Floats:
-    """Squared distance of every row of z (n, dim) to the nearest row of targets (m, dim), in tasks of fixed size."""
-    norms = np.einsum("ij,ij->i", targets, targets)[:, None]
-    prepared = np.concatenate([-2 * targets, norms], axis=1)
+def distances_to_nearest(
+    z: Floats, targets: Floats, workers: int = 1, squares: Floats | None = None
+) -> Floats:
+    """Squared distance of every row of z (n, dim) to the nearest row of targets (m, dim), in tasks of fixed size.
+
+    Who asks again and again gives `squares` (n,), the squared norms of z.
+    """
+    squares = squared_norms(z) if squares is None else squares
+    doubled, norms = -2 * targets, squared_norms(targets)
 
     def nearest(start: int) -> Floats:
-        piece = z[start : start + ROWS_PER_TASK]
-        ones = np.ones((len(piece), 1), np.float32)
-        least, _ = least_products(prepared, np.concatenate([piece, ones], axis=1))
-        least += np.einsum("ij,ij->i", piece, piece)
+        piece = slice(start, start + ROWS_PER_TASK)
+        least, _ = least_products(doubled, z[piece], norms)
+        least += squares[piece]
         return np.maximum(least, 0, out=least)
 
     return np.concatenate(list(ordered_map(nearest, range(0, len(z), ROWS_PER_TASK), workers)))
+
+
+def squared_norms(z: Floats) -> Floats:
+    return np.asarray(np.einsum("ij,ij->i", z, z))

@@ -83,19 +83,26 @@ def part_distances(z: Floats, parts: Sequence[BankPart], among: Mask | None = No
     queries = search_queries(z)
     found = []
     for part in parts:
-        out = None if among is None else ~among[part.rows]
-        if out is None or not out.all():
-            found.append(least_products(part.targets, queries, out, part.relief))
+        targets = part.targets
+        if among is not None:
+            if not among[part.rows].any():
+                continue
+            targets = targets.copy()
+            targets[~among[part.rows], -1] = np.inf  # a norm that no patch is near to
+        found.append(least_products(targets, queries, relief=part.relief))
     for_image, for_map = (np.maximum(np.stack(least), 0) for least in zip(*found, strict=True))
     return for_image, for_map
 
 
 def least_products(
-    targets: Floats, queries: Floats, left_out: Mask | None = None, relief: Floats | None = None
+    targets: Floats,
+    queries: Floats,
+    offsets: Floats | None = None,
+    relief: Floats | None = None,
 ) -> tuple[Floats, Floats]:
     """min over the targets (m, e) of their products with each of the queries (n, e), and of relief · product: 2 × (n,).
 
-    Targets that are `left_out` (m,) do not count. Every RUN targets share a relief; without any both are the same.
+    `offsets` (m,) are added to the products. Every RUN targets share a relief; without any both minima are the same.
 
     >>> least_products(np.array([[3.0], [-2.0]], np.float32), np.array([[1.0], [-1.0]], np.float32))[0].tolist()
     [-2.0, -3.0]
@@ -108,8 +115,8 @@ def least_products(
         block = slice(start, start + size)
         # queries in columns: the minimum then runs along memory
         products = np.matmul(targets[block], queries.T, out=buffer[: len(targets[block])])
-        if left_out is not None:
-            products[left_out[block]] = np.inf
+        if offsets is not None:
+            products += offsets[block, None]
         of_block = products.min(axis=0)
         np.minimum(least, of_block, out=least)
         if relief is not None:
