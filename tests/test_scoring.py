@@ -184,3 +184,4 @@ def test_a_part_without_rows_that_count_is_left_out() -> None:
 def test_reach_of_tiny_and_of_constant_banks() -> None:
     assert reach_weights(mean_spacing(gaussian(1, 3)), 1.0).tolist() == [1.0]
     assert np.isfinite(reach_weights(mean_spacing(np.ones((20, 3), np.float32)), 1.0)).all()
+    assert reach_weights(np.array([1.0, 1.0, 9.0]), 100.0).min() > 0

@@ -21,6 +21,7 @@ from mhpatchcore.bank.search import neighbour_table
 
 NEIGHBOURS = 5
 PATCHES_PER_ROW = 10
+LEAST = 1e-12  # a weight of nothing would make its row equal to everything
 
 
 def reach_weights(spacing: Doubles, power: float) -> Floats:
@@ -31,7 +32,7 @@ def reach_weights(spacing: Doubles, power: float) -> Floats:
     """
     typical = max(float(np.median(spacing)), 1e-12)
     ratio = typical / np.maximum(spacing, typical)
-    return np.asarray(ratio ** (2 * power), np.float32)
+    return np.maximum(ratio ** (2 * power), LEAST).astype(np.float32)
 
 
 def map_power(power: float, patches: int, K: int) -> float:
