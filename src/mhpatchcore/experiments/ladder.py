@@ -99,5 +99,5 @@ def _note(rows: Sequence[Row]) -> str:
     if n is None:
         return ""
     return (
-        f"n* = {n}: with so many images offline PatchCore needs about as much memory as the stream with all."
+        f"n* = {n}: with so many images offline PatchCore comes nearest to the memory of the stream with all."
     )
