@@ -225,3 +225,16 @@ def test_a_pool_is_shrunk_before_it_outgrows_its_limit() -> None:
     pool = gathered(summaries, 200, shrink)
     assert seen and max(seen) <= 250
     assert len(pool) <= 200 and 999.0 in pool.z
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_drawn_rows_in_the_pool_cost_no_further_pass(seed: int) -> None:
+    made, reads = chunks(41, high=1000, seed=seed), []
+
+    def read(index: int) -> Patches:
+        reads.append(index)
+        return made[index]
+
+    bank = always_full(Stream(read, len(made), 1), K=40, m_c=40, dense=0.5, seed=seed)
+    assert len(bank) == 40
+    assert reads == list(range(41))

@@ -41,7 +41,8 @@ def always_full(stream: Stream, K: int, m_c: int, dense: float = 0.0, seed: int 
             draw.add(tickets)
             yield summary
 
-    pool = gathered(summaries(), limit, lambda whole: reduce(whole, covering, stream.workers))
+    # to K rows, more than will be taken: should a drawn row be among them, another pass would have to replace it
+    pool = gathered(summaries(), limit, lambda whole: reduce(whole, K, stream.workers))
     bank = distinct(draw.winners()) if draw.size else pool.take(np.empty(0, np.intp))
     bank = _filled(bank, pool, K, stream.workers)
     while len(bank) < K:
