@@ -102,7 +102,7 @@ def draw(rows: list[dict[str, str]], path: Path) -> None:
         time.set_yscale("log")
     for axis, label in zip(axes[:, 0], ("peak memory, MB", "CPU seconds"), strict=True):
         axis.set_ylabel(label)
-        axis.legend(frameon=False)
+        axis.legend(frameon=False, loc="lower right")
     axes[0, 0].set_ylim(0)
     with atomic_path(path) as temporary:
         figure.savefig(temporary, metadata={"Date": None})
