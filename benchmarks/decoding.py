@@ -16,7 +16,7 @@ import numpy as np
 from PIL import Image
 
 from mhpatchcore.arrays import Array
-from mhpatchcore.images import Preprocessing, images_below, load_pixels, load_view
+from mhpatchcore.images import Preprocessing, images_below, load_view
 
 VIEW = Preprocessing()
 
@@ -47,7 +47,7 @@ def enlarged(sources: Sequence[Path], size: int, folder: Path) -> list[Path]:
 
 
 def line(paths: Sequence[Path], size: int) -> str:
-    whole, whole_ms = _timed(lambda path: load_view(load_pixels(path), VIEW)[0], paths)
+    whole, whole_ms = _timed(lambda path: load_view(np.asarray(Image.open(path)), VIEW)[0], paths)
     adopted, adopted_ms = _timed(lambda path: load_view(path, VIEW)[0], paths)
     apart = np.abs(whole.astype(float) - adopted)
     return f"| {size:,} px | {whole_ms:.0f} | {adopted_ms:.0f} | {apart.mean():.2f}, {apart.max():.0f} |"

@@ -15,7 +15,7 @@ from collections.abc import Callable
 import numpy as np
 
 from mhpatchcore.arrays import Doubles, Floats, Indices
-from mhpatchcore.bank.search import least_products, search_queries, search_targets
+from mhpatchcore.bank.search import least_products, search_queries, search_targets, squared_norms
 from mhpatchcore.parallel import ordered_map
 
 BLOCK, SMALL_BLOCK = 512, 128
@@ -144,7 +144,3 @@ def distances_to_nearest(
         return np.maximum(least, 0, out=least)
 
     return np.concatenate(list(ordered_map(nearest, range(0, len(z), ROWS_PER_TASK), workers)))
-
-
-def squared_norms(z: Floats) -> Floats:
-    return np.asarray(np.einsum("ij,ij->i", z, z))

@@ -126,14 +126,19 @@ def least_products(
 
 def search_targets(bank: Floats) -> Floats:
     """The rows [−2m, 1, ‖m‖²] (K, k + 2)."""
-    norms = np.einsum("ij,ij->i", bank, bank)[:, None]
+    norms = squared_norms(bank)[:, None]
     return np.concatenate([-2 * bank, np.ones_like(norms), norms], axis=1).astype(np.float32)
 
 
 def search_queries(z: Floats) -> Floats:
     """The rows [z, ‖z‖², 1] (n, k + 2)."""
-    norms = np.einsum("ij,ij->i", z, z)[:, None]
+    norms = squared_norms(z)[:, None]
     return np.concatenate([z, norms, np.ones_like(norms)], axis=1)
+
+
+def squared_norms(z: Floats) -> Floats:
+    """‖z‖² of every row of z (n, k): (n,)."""
+    return np.asarray(np.einsum("ij,ij->i", z, z))
 
 
 def neighbour_table(bank: Floats, b: int) -> Indices:

@@ -90,7 +90,7 @@ def fit(
     score: str = typer.Option(None, help="map-max, max or reweighted.", rich_help_panel=SCORE),
     reach: float = typer.Option(
         None,
-        help="How much the bank's local spacing counts in distances (0: the paper; better maps from few images).",
+        help="How much the bank's local spacing counts in distances (0: the paper).",
         rich_help_panel=SCORE,
     ),
     parts: int = typer.Option(
