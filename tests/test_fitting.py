@@ -15,7 +15,7 @@ from mhpatchcore.config import Config
 from mhpatchcore.demo_data import vial_image
 from mhpatchcore.detector import Detector
 from mhpatchcore.errors import ImageError, UserError
-from mhpatchcore.extraction import Execution, stored_descriptors
+from mhpatchcore.extraction import Execution, mixed_chunks, stored_descriptors
 from mhpatchcore.images import load_view
 from mhpatchcore.moments import Moments
 from mhpatchcore.parallel import one_blas_thread
@@ -121,6 +121,23 @@ def test_each_image_is_calibrated_without_its_own_rows(detector: Detector, descr
     assert detector.calibration.method == "cross-image"
     assert np.allclose(detector.calibration.scores, sorted(one.score for one in scored), rtol=1e-3)
     assert np.allclose(detector.calibration.peaks, sorted(one.peak for one in scored), rtol=1e-3)
+
+
+def test_the_bank_is_made_from_mixed_images() -> None:
+    chunks = [tuple(range(start, min(start + 8, 43))) for start in range(0, 43, 8)]
+    mixed = mixed_chunks(chunks, Config(chunk_images=8))
+    assert [len(chunk) for chunk in mixed] == [8, 8, 8, 8, 8, 3]
+    assert sorted(image for chunk in mixed for image in chunk) == list(range(43))
+    assert all(max(chunk) - min(chunk) > 8 for chunk in mixed[:5])
+    assert mixed == mixed_chunks([(image,) for image in range(43)], Config(chunk_images=8))
+    assert mixed != mixed_chunks(chunks, Config(chunk_images=8, seed=1))
+    assert mixed_chunks(chunks, Config(shuffle=False)) == chunks
+
+
+def test_a_fit_reads_its_bank_from_them(folder: Path, detector: Detector) -> None:
+    in_order = Detector.fit(folder, SMALL, shuffle=False)
+    assert not np.array_equal(in_order.bank_origin, detector.bank_origin)
+    assert np.array_equal(in_order.moments.M2, detector.moments.M2)
 
 
 def test_held_out_images_are_not_learnt_from(folder: Path, descriptors: np.ndarray) -> None:

@@ -16,7 +16,7 @@ from mhpatchcore.bank.search import search_queries, search_targets
 from mhpatchcore.config import Config
 from mhpatchcore.datasets import read_mask
 from mhpatchcore.errors import ImageError
-from mhpatchcore.extraction import Chunk
+from mhpatchcore.extraction import Chunk, mixed_chunks
 from mhpatchcore.fitting import choose_shrinkage, reduction_of
 from mhpatchcore.maps import original_map
 from mhpatchcore.metrics import auroc
@@ -44,17 +44,21 @@ def judge(data: Descriptors, trial: Trial, order: Array | None = None) -> Qualit
     """Fit the trial on the training rows (in the given order of images) and score the test rows."""
     images = np.arange(data.n_train) if order is None else order
     config, workers = trial.config, available_cores()
-    chunks = [images[i : i + config.chunk_images] for i in range(0, len(images), config.chunk_images)]
+    chunks = [
+        tuple(int(i) for i in images[start : start + config.chunk_images])
+        for start in range(0, len(images), config.chunk_images)
+    ]
+    mixed = mixed_chunks(chunks, config)
 
-    def rows(index: int) -> Array:
-        return np.concatenate([data.rows(data.train, int(i)) for i in chunks[index]])
+    def rows(chunk: tuple[int, ...]) -> Array:
+        return np.concatenate([data.rows(data.train, i) for i in chunk])
 
     with one_blas_thread():
-        parts = ordered_map(lambda i: Moments.of(rows(i)), range(len(chunks)), workers)
-        moments = Moments.of_all(parts, rows(0).shape[1])
+        parts = ordered_map(lambda chunk: Moments.of(rows(chunk)), chunks, workers)
+        moments = Moments.of_all(parts, rows(chunks[0]).shape[1])
         reduction = reduction_of(moments, config)
         lam = choose_shrinkage(
-            config, moments, reduction, lambda: (Chunk(tuple(chunks[i]), rows(i)) for i in range(len(chunks)))
+            config, moments, reduction, lambda: (Chunk(chunk, rows(chunk)) for chunk in chunks)
         )
         whitening = fit_whitening(moments, reduction, lam, config.floor, config.metric)
 
@@ -62,10 +66,10 @@ def judge(data: Descriptors, trial: Trial, order: Array | None = None) -> Qualit
             return _with_position(whitening(raw), data.grid, trial.position)
 
         def read(index: int) -> Patches:
-            raw = rows(index)
-            return Patches(place(raw), raw, grid_origin([int(i) for i in chunks[index]], data.grid))
+            raw = rows(mixed[index])
+            return Patches(place(raw), raw, grid_origin(mixed[index], data.grid))
 
-        bank = build_bank(Stream(read, len(chunks), workers), config)
+        bank = build_bank(Stream(read, len(mixed), workers), config)
         scorer = Scorer(bank.z, data.grid, config, moments.n)
 
         def score(index: int) -> PatchScores:

@@ -20,6 +20,7 @@ from mhpatchcore.errors import UserError
 from mhpatchcore.extraction import Execution
 from mhpatchcore.memory import in_words, share_one_heap
 from mhpatchcore.telemetry import current_rss, own_peak
+from mhpatchcore.whitening import ROWS_PER_BLOCK
 
 SINGLE, DOUBLE = 4, 8
 # 99 % of the variance took up to 0.82·d directions (EfficientNet-Lite0 on magnetic tile; ResNet-18 0.68·d there)
@@ -184,10 +185,11 @@ class _Sizes:
     def bank(self) -> int:
         c = self.config
         search = SINGLE * (ROWS_PER_TASK * (TARGETS_PER_BLOCK + self.reduced) + 2 * BLOCK**2)
-        chunk = self.stored + SINGLE * self.rows * (self.network.dim + self.reduced) + search
+        whitened = SINGLE * (self.rows * self.reduced + ROWS_PER_BLOCK * self.network.dim)
+        chunk = self.stored + whitened + search
         summary = max(c.m_c, -(-2 * c.K // self.chunks))
         held = {
-            "always-full": 2 * min(self.chunks * summary, 4 * max(c.K, c.m_c) + summary),
+            "always-full": min(self.chunks * summary, 4 * max(c.K, c.m_c) + summary) + 2 * c.K,
             "tree": (self.chunks.bit_length() + 1) * c.m_c + 2 * c.K,
             "geores": (self.chunks.bit_length() + 1) * c.m_c + 2 * c.K + 2 * (c.q or c.K),
             "offline-greedy": 2 * self.images * self.network.patches,

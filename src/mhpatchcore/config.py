@@ -69,7 +69,8 @@ class Config:
     constructor: str = "always-full"
     K: int = 5000
     m_c: int = 512
-    dense: float = 0.1
+    dense: float = 0.05
+    shuffle: bool = True
     fraction: float | None = None
     projection: int | None = None
     start: str = "first"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -120,19 +119,21 @@ class Extraction:
         """`function` of every chunk in order, computed in parallel, from the spool or the backbone."""
         done, total = 0, sum(map(len, self.members))
         self.execution.progress(phase, done, total)
-        work = ordered_map(lambda i: function(self.read(i)), range(len(self.members)), self.execution.workers)
+        work = ordered_map(lambda members: function(self.read(members)), self.members, self.execution.workers)
         for members, result in zip(self.members, work, strict=True):
             yield result
             done += len(members)
             self.execution.progress(phase, done, total)
 
-    def read(self, index: int) -> Chunk:
-        """One chunk of those that `first` has been through."""
+    def read(self, members: tuple[int, ...]) -> Chunk:
+        """Some of the images that `first` has been through."""
         if self.spool is None:
-            return self._extract(self.members[index], _silent)
-        runs = _runs([self._entry[image] for image in self.members[index]])
-        rows = [self.spool.read(first, last) for first, last in runs]
-        return Chunk(self.members[index], rows[0] if len(rows) == 1 else np.concatenate(rows))
+            return self._extract(members, _silent)
+        return Chunk(members, self.spool.read(*(self._entry[image] for image in members)))
+
+    def mixed(self) -> list[tuple[int, ...]]:
+        """The images that `first` has been through, in the chunks that the bank is made from."""
+        return mixed_chunks(self.members, self.config)
 
     def without(self, left_out: Collection[int]) -> Extraction:
         """As if some images had never been there: the others are numbered and cut into chunks anew.
@@ -172,14 +173,17 @@ def _cut(taken: Sequence[int], size: int) -> list[tuple[int, ...]]:
     return [tuple(taken[i : i + size]) for i in range(0, len(taken), size)]
 
 
-def _runs(numbers: Sequence[int]) -> list[tuple[int, int]]:
-    """Rising numbers as runs without gaps, by their first and last.
+def mixed_chunks(members: Sequence[tuple[int, ...]], config: Config) -> list[tuple[int, ...]]:
+    """Chunks of the same images in random order; as they are if the configuration does not shuffle.
 
-    >>> _runs([3, 4, 5, 8])
-    [(3, 5), (8, 8)]
+    Images that stand side by side are often alike, taken one after the other of the same lot. A chunk of them would
+    spend its share of the bank on small differences.
     """
-    starts = [i for i, n in enumerate(numbers) if i == 0 or n != numbers[i - 1] + 1]
-    return [(numbers[i], numbers[j - 1]) for i, j in pairwise([*starts, len(numbers)])]
+    if not config.shuffle:
+        return list(members)
+    images = [image for chunk in members for image in chunk]
+    order = np.random.default_rng(config.seed).permutation(len(images))
+    return _cut([images[i] for i in order], config.chunk_images)
 
 
 def stored_descriptors(views: Sequence[Array], backbone: Backbone, config: Config, batch: int = 1) -> Array:

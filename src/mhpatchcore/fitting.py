@@ -1,7 +1,7 @@
 """Fit: two passes over the normal images, in chunks of a fixed number of images.
 
     pass 1   images → descriptors → spool, and their moments → whitening
-    pass 2   spool → whitened patches → bank
+    pass 2   spool → whitened patches → bank, the images in random order
     then     each calibration image against the bank rows of the other images → threshold
 
 If suspicious images are to be left out, they are found with that bank, and all of it runs again from the spool.
@@ -208,8 +208,10 @@ def _whitened(extraction: Extraction, whitening: Whitening, pasts: Sequence[Past
     """The stream of whitened patches that constructors read."""
     grid = extraction.backbone.info.grid
 
+    chunks = extraction.mixed()
+
     def read(index: int) -> Patches:
-        chunk = extraction.read(index)
+        chunk = extraction.read(chunks[index])
         return Patches(whitening(chunk.rows), chunk.rows, grid_origin(chunk.images, grid))
 
     execution = extraction.execution
@@ -221,4 +223,4 @@ def _whitened(extraction: Extraction, whitening: Whitening, pasts: Sequence[Past
         execution.progress(phase, *in_images)
 
     past = tuple(past.summary(whitening) for past in pasts)
-    return Stream(read, len(extraction.members), execution.workers, progress, past)
+    return Stream(read, len(chunks), execution.workers, progress, past)

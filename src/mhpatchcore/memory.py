@@ -9,7 +9,7 @@ from contextlib import suppress
 from mhpatchcore.errors import UserError
 
 _M_MMAP_THRESHOLD, _M_ARENA_MAX = -3, -8  # of malloc.h
-LARGE = 3 * 2**20
+LARGE = 2**20
 UNITS = {"KB": 1e3, "MB": 1e6, "GB": 1e9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 
 

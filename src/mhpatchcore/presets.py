@@ -40,6 +40,7 @@ MH: dict[str, Any] = {
     "K": 1000,
     "m_c": 256,
     "dense": 0.0,
+    "shuffle": False,
     "fraction": None,
     "projection": None,
     "start": "first",

@@ -62,10 +62,14 @@ class Spool:
         size = rows.size * self.dtype.itemsize // pieces
         self._starts += [self._starts[-1] + size * (i + 1) for i in range(pieces)]
 
-    def read(self, first: int, last: int | None = None) -> Array:
-        """One array, or those from `first` to `last` joined."""
-        start, stop = self._starts[first], self._starts[(first if last is None else last) + 1]
-        data = os.pread(self._file.fileno(), stop - start, start)
+    def read(self, *entries: int) -> Array:
+        """Some of the arrays, one after the other."""
+        places = [(self._starts[entry], self._starts[entry + 1]) for entry in entries]
+        data = bytearray(sum(stop - start for start, stop in places))
+        room, at = memoryview(data), 0
+        for start, stop in places:
+            os.preadv(self._file.fileno(), [room[at : at + stop - start]], start)
+            at += stop - start
         return np.frombuffer(data, self.dtype).reshape(-1, self.dim)
 
     def close(self) -> None:

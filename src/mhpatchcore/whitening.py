@@ -19,6 +19,7 @@ from mhpatchcore.arrays import Array, Doubles, Floats, as_float32
 from mhpatchcore.errors import UserError
 from mhpatchcore.moments import Moments
 
+ROWS_PER_BLOCK = 1024
 JITTER_MIN, JITTER_FACTOR, JITTER_MAX = 1e-12, 10.0, 1.0
 
 
@@ -56,7 +57,10 @@ class Whitening:
 
     def __call__(self, u: Array) -> Floats:
         """Descriptors (n, d) → whitened rows (n, k)."""
-        z: Floats = as_float32(u) @ self._matrix
+        z = np.empty((len(u), self.k), np.float32)
+        for start in range(0, len(u), ROWS_PER_BLOCK):  # halves are made floats only a few at a time
+            piece = slice(start, start + ROWS_PER_BLOCK)
+            np.matmul(as_float32(u[piece]), self._matrix, out=z[piece])
         z -= self._offset
         return z
 

@@ -6,13 +6,14 @@ whenever few nodes remain at the end. `always_full` keeps one pool instead and r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 
 import numpy as np
 
 from mhpatchcore.bank.farthest_first import farthest_first
 from mhpatchcore.bank.patches import Patches, Stream
+from mhpatchcore.bank.pool import gathered
 from mhpatchcore.bank.sample import Lottery
 
 
@@ -52,23 +53,6 @@ def always_full(stream: Stream, K: int, m_c: int, dense: float = 0.0, seed: int 
         if len(bank) == before:
             break
     return bank
-
-
-def gathered(summaries: Iterable[Patches], limit: int, shrink: Callable[[Patches], Patches]) -> Patches:
-    """All summaries in one pool, which `shrink` makes smaller whenever it has more rows than `limit`."""
-    pool: list[Patches] = []
-    for summary in summaries:
-        pool.append(summary)
-        if sum(map(len, pool)) > limit:
-            pool = [shrink(_united(pool))]
-    return _united(pool)
-
-
-def _united(pool: list[Patches]) -> Patches:
-    """All of the pool in one piece; the list is emptied, so that its rows are not held twice."""
-    united = Patches.concat(pool)
-    pool.clear()
-    return united
 
 
 def distinct(patches: Patches) -> Patches:

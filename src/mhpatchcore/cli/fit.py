@@ -78,6 +78,9 @@ def fit(
     dense: float = typer.Option(
         None, help="always-full: share of the rows drawn at random.", rich_help_panel=BANK
     ),
+    shuffle: bool = typer.Option(
+        None, help="Make the bank from the images in random order, or as they come.", rich_help_panel=BANK
+    ),
     fraction: float = typer.Option(
         None, help="offline-greedy: this share of all patches.", rich_help_panel=BANK
     ),
