@@ -11,7 +11,7 @@ from mhpatchcore.bank.geores import geores
 from mhpatchcore.bank.greedy import offline_greedy, random_directions
 from mhpatchcore.bank.merge_reduce import always_full, tree
 from mhpatchcore.bank.patches import Patches, Stream, grid_origin
-from mhpatchcore.bank.pool import gathered
+from mhpatchcore.bank.pool import Pool, gathered
 from mhpatchcore.config import Config
 from mhpatchcore.parallel import one_blas_thread
 
@@ -226,6 +226,20 @@ def test_a_pool_is_shrunk_before_it_outgrows_its_limit() -> None:
     pool = gathered(summaries, 200, shrink)
     assert seen and max(seen) <= 250
     assert len(pool) <= 200 and 999.0 in pool.z
+
+
+def test_a_pool_takes_more_than_it_has_room_for() -> None:
+    rows = np.arange(40, dtype=np.float32)[:, None]
+    origin = np.arange(120, dtype=np.int32).reshape(40, 3)
+    pool = Pool(room=4)
+    for start, stop in ((0, 3), (3, 20), (20, 20), (20, 40)):
+        pool.add(Patches(rows[start:stop], 2 * rows[start:stop], origin[start:stop]))
+    held = pool.patches
+    assert len(pool) == 40
+    assert np.array_equal(held.z, rows) and np.array_equal(held.raw, 2 * rows)
+    assert np.array_equal(held.origin, origin)
+    pool.replace(held.take(np.array([5, 7])))
+    assert pool.patches.z.ravel().tolist() == [5.0, 7.0]
 
 
 @pytest.mark.parametrize("seed", range(8))
