@@ -137,7 +137,9 @@ def coverage_figure(coverage: Coverage) -> Figure:
     worst = np.stack([coverage.quantiles[group].max(axis=0) for group in groups])
     x = np.array([after[group[-1]] for group in groups])
     series = [Series(LEVEL_NAMES[level], x, worst[:, i]) for i, level in enumerate(LEVELS)]
-    return lines_figure(series[::-1], "Coverage", "training images", "squared distance to the bank within")
+    # from zero, where distances begin and the legend finds room
+    y_label = "squared distance to the bank within"
+    return lines_figure(series[::-1], "Coverage", "training images", y_label, bottom=0)
 
 
 def _suspects_note(study: Study) -> str:
