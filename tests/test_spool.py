@@ -74,3 +74,13 @@ def test_a_full_disk_says_what_to_do() -> None:
     spool._file.close()
     with full.open("wb", buffering=0) as spool._file, pytest.raises(UserError, match="--spool none"):
         spool.append(arrays("float32")[0])
+
+
+def test_a_spool_that_was_cut_off_is_not_read_as_zeros(tmp_path: Path) -> None:
+    spool = Spool(7, "float32", tmp_path)
+    for rows in arrays("float32"):
+        spool.append(rows)
+    spool._file.truncate(spool.bytes - 4)
+    with pytest.raises(UserError, match="--spool-dir"):
+        spool.read(len(spool) - 1)
+    spool.close()

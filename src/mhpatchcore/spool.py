@@ -68,7 +68,10 @@ class Spool:
         data = bytearray(sum(stop - start for start, stop in places))
         room, at = memoryview(data), 0
         for start, stop in places:
-            os.preadv(self._file.fileno(), [room[at : at + stop - start]], start)
+            if os.preadv(self._file.fileno(), [room[at : at + stop - start]], start) != stop - start:
+                raise UserError(
+                    "the spool has lost what was written to it; use another --spool-dir, or --spool none"
+                )
             at += stop - start
         return np.frombuffer(data, self.dtype).reshape(-1, self.dim)
 
