@@ -131,10 +131,6 @@ class Extraction:
             return self._extract(members, _silent)
         return Chunk(members, self.spool.read(*(self._entry[image] for image in members)))
 
-    def mixed(self) -> list[tuple[int, ...]]:
-        """The images that `first` has been through, in the chunks that the bank is made from."""
-        return mixed_chunks(self.members, self.config)
-
     def without(self, left_out: Collection[int]) -> Extraction:
         """As if some images had never been there: the others are numbered and cut into chunks anew.
 

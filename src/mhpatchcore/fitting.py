@@ -32,7 +32,7 @@ from mhpatchcore.calibration import Calibration
 from mhpatchcore.config import Config
 from mhpatchcore.coverage import Coverage, measure_coverage
 from mhpatchcore.errors import UserError
-from mhpatchcore.extraction import Chunk, Execution, Extraction
+from mhpatchcore.extraction import Chunk, Execution, Extraction, mixed_chunks
 from mhpatchcore.images import ImageLike
 from mhpatchcore.memory import give_back
 from mhpatchcore.moments import Moments
@@ -207,8 +207,7 @@ def choose_shrinkage(
 def _whitened(extraction: Extraction, whitening: Whitening, pasts: Sequence[Past]) -> Stream:
     """The stream of whitened patches that constructors read."""
     grid = extraction.backbone.info.grid
-
-    chunks = extraction.mixed()
+    chunks = mixed_chunks(extraction.members, extraction.config)
 
     def read(index: int) -> Patches:
         chunk = extraction.read(chunks[index])
