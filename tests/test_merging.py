@@ -62,6 +62,15 @@ def test_a_merged_model_is_one_of_all_images(models: list[Detector]) -> None:
     assert np.median(bad) > max(good)
 
 
+@pytest.mark.parametrize("dense", [0.0, 0.5])
+def test_small_models_lose_no_patch(dense: float) -> None:
+    config = SMALL.with_changes(K=1000, dense=dense)
+    a, b = Detector.fit(vials(0, 2), config), Detector.fit(vials(2, 2), config)
+    patches = {row.tobytes() for one in (a, b) for row in one.bank_raw}
+    assert {row.tobytes() for row in a.merged(b).bank_raw} == patches
+    assert {row.tobytes() for row in a.updated(vials(2, 2)).bank_raw} == patches
+
+
 def test_image_names_stay_apart_and_the_history_names_all(models: list[Detector]) -> None:
     a, b, _ = models
     merged = a.merged(b)

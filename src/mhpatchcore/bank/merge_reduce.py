@@ -46,7 +46,7 @@ def always_full(stream: Stream, K: int, m_c: int, dense: float = 0.0, seed: int 
     pool = gathered(summaries(), limit, lambda whole: reduce(whole, K, stream.workers))
     bank = distinct(draw.winners()) if draw.size else pool.take(np.empty(0, np.intp))
     bank = _filled(bank, pool, K, stream.workers)
-    while len(bank) < K:
+    while len(bank) < K and stream.n_chunks:
         uncovered = partial(_uncovered, bank=bank, size=K - len(bank))
         before = len(bank)
         bank = _filled(bank, gathered(stream.map(uncovered), limit, uncovered), K, stream.workers)

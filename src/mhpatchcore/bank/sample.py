@@ -32,14 +32,15 @@ class Lottery:
         self._kept = tickets
 
     def add_past(self, past: Summary) -> Patches:
-        """The winners of an earlier draw, which are the first rows of its bank, take part again; the others come back.
+        """The winners of an earlier draw, the first rows of its bank, take part again; all its rows come back.
 
-        The smallest m of n random numbers lie evenly below m/n: so the earlier winners stand for all n patches.
+        The smallest m of n random numbers lie evenly below m/n: so the earlier winners stand for all n patches. One
+        that loses now may still be wanted where the bank has room.
         """
-        winners, others = np.split(np.arange(len(past.rows)), [self.size])
+        winners = np.arange(min(self.size, len(past.rows)))
         draws = np.random.default_rng([self.seed, past.n, 1]).random(len(winners))
         self.add((draws * min(1.0, len(winners) / past.n), past.rows.take(winners)))
-        return past.rows.take(others)
+        return past.rows
 
     def winners(self) -> Patches:
         assert self._kept is not None
