@@ -124,7 +124,7 @@ def scored(
     descriptors: Array, test: Array, fitted: Fitted, backbone: Backbone, config: Config
 ) -> tuple[Floats, Floats]:
     """Scores and map peaks of images that the model has not seen."""
-    scorer = Scorer(fitted.bank.z, backbone.info.grid, config, fitted.moments.n)
+    scorer = Scorer(fitted.bank.z, backbone.info.grid, config)
     with one_blas_thread():
         results = list(
             ordered_map(lambda i: scorer(fitted.whitening(descriptors[i])), test, available_cores())

@@ -110,7 +110,7 @@ def _row(n: int, models: dict[str, Fitted], test: Array, labels: Mask, config: C
 
 def test_scores(fitted: Fitted, test: Array, config: Config) -> Floats:
     side = int(sqrt(test.shape[1]))
-    scorer = Scorer(fitted.bank.z, (side, side), config, fitted.moments.n)
+    scorer = Scorer(fitted.bank.z, (side, side), config)
     with one_blas_thread():
         work = ordered_map(lambda u: scorer(fitted.whitening(u)).score, test, available_cores())
         return np.array(list(work))

@@ -113,7 +113,7 @@ def test_bank_rows_are_patches_at_their_origin(detector: Detector, descriptors: 
 
 def test_each_image_is_calibrated_without_its_own_rows(detector: Detector, descriptors: np.ndarray) -> None:
     with one_blas_thread():
-        scorer = Scorer(detector.whitening(detector.bank_raw), (12, 12), SMALL, detector.moments.n)
+        scorer = Scorer(detector.whitening(detector.bank_raw), (12, 12), SMALL)
         scored = [
             scorer(detector.whitening(rows), among=detector.bank_origin[:, 0] != i)
             for i, rows in enumerate(descriptors)

@@ -82,9 +82,7 @@ def literal_score(z: np.ndarray, bank: np.ndarray, b: int) -> float:
 
 
 def scorer(bank: np.ndarray, score: str, b: int = 9) -> Scorer:
-    return Scorer(
-        bank, (4, 5), Config(score=score, size=32, neighbours=b, sigma=2.0, reach=0.0, parts=1), 1000
-    )
+    return Scorer(bank, (4, 5), Config(score=score, size=32, neighbours=b, sigma=2.0, reach=0.0, parts=1))
 
 
 @pytest.mark.parametrize("b", [1, 2, 9, 100])
@@ -152,15 +150,13 @@ def test_rows_that_stand_alone_reach_farther() -> None:
     assert np.allclose(reach_weights(mean_spacing(5 * bank), 1.0), weights, rtol=1e-4)
 
 
-@pytest.mark.parametrize(("patches", "power"), [(128, 0.0), (704, 0.5), (1280, 1.0)])
-def test_the_map_weighs_rows_by_how_many_patches_the_bank_left_out(patches: int, power: float) -> None:
+def test_the_image_score_weighs_rows_and_the_map_does_not() -> None:
     dense, sparse = np.arange(64.0), 200 + 5 * np.arange(64.0)
     bank = np.concatenate([dense, sparse])[:, None].astype(np.float32)
     z = np.concatenate([dense[20:30] + 0.3, sparse[20:30] + 2])[:, None].astype(np.float32)
-    one = Scorer(bank, (4, 5), Config(score="max", size=32, sigma=2.0, parts=1), patches)
+    one = Scorer(bank, (4, 5), Config(score="max", size=32, sigma=2.0, parts=1))
     scored, exact = one(z), squared_distances(z, bank)
-    wanted = (exact * reach_weights(mean_spacing(bank), power)).min(axis=1)
-    assert np.allclose(scored.a.ravel(), wanted, rtol=1e-2)
+    assert np.allclose(scored.a.ravel(), exact.min(axis=1), rtol=1e-2)
     assert np.allclose(scored.nearest.ravel(), (exact * one.weights).min(axis=1), rtol=1e-2)
     assert (one.weights[84:94] < 0.5).all() and (one.weights[20:30] == 1).all()
 
@@ -168,7 +164,7 @@ def test_the_map_weighs_rows_by_how_many_patches_the_bank_left_out(patches: int,
 def test_the_map_is_the_mean_over_parts_and_the_image_score_that_of_the_nearest_rows() -> None:
     z, bank = gaussian(20, 3), gaussian(25, 3, seed=1)
     exact = squared_distances(z, bank)
-    scored = Scorer(bank, (4, 5), Config(score="max", size=32, sigma=2.0, reach=0.0, parts=3), 1000)(z)
+    scored = Scorer(bank, (4, 5), Config(score="max", size=32, sigma=2.0, reach=0.0, parts=3))(z)
     wanted = np.mean([exact[:, part::3].min(axis=1) for part in range(3)], axis=0)
     assert np.allclose(scored.a.ravel(), wanted, rtol=1e-4, atol=1e-5)
     assert scored.score == pytest.approx(exact.min(axis=1).max(), rel=1e-4)

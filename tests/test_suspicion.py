@@ -97,7 +97,7 @@ def test_a_copy_does_not_vouch(pictures: list[np.ndarray]) -> None:
 
 def test_second_image_is_found_patch_by_patch() -> None:
     bank = np.array([[0.0], [1.0], [1.5], [4.0]], np.float32)
-    scorer = Scorer(bank, (1, 2), Config(reach=0.0, parts=1), 100)
+    scorer = Scorer(bank, (1, 2), Config(reach=0.0, parts=1))
     assert len(bank_parts(bank, scorer.weights, 1)) == 1
     z = np.array([[0.0], [3.9]], np.float32)
     origin = np.array([7, 1, 1, 2])

@@ -70,7 +70,7 @@ def judge(data: Descriptors, trial: Trial, order: Array | None = None) -> Qualit
             return Patches(place(raw), raw, grid_origin(mixed[index], data.grid))
 
         bank = build_bank(Stream(read, len(mixed), workers), config)
-        scorer = Scorer(bank.z, data.grid, config, moments.n)
+        scorer = Scorer(bank.z, data.grid, config)
 
         def score(index: int) -> PatchScores:
             scored = _score(place(data.rows(data.test, index)), scorer, trial)

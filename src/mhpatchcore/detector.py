@@ -259,7 +259,7 @@ class Detector:
 
     @cached_property
     def scorer(self) -> Scorer:
-        return Scorer(self.whitening(self.bank_raw), self.backbone.info.grid, self.config, self.moments.n)
+        return Scorer(self.whitening(self.bank_raw), self.backbone.info.grid, self.config)
 
     @property
     def threshold(self) -> float:

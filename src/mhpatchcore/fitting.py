@@ -104,7 +104,7 @@ def learn(
     extraction.execution.progress("bank", 0, sum(map(len, extraction.members)))
     bank = build_bank(_whitened(extraction, whitening, pasts), config)
     give_back()
-    calibration = calibration_of(extraction, apart, pasts, whitening, bank, moments.n, fair)
+    calibration = calibration_of(extraction, apart, pasts, whitening, bank, fair)
     learnt = tuple(i for images in extraction.members for i in images)
     return Fitted(moments, reduction.variances, whitening, bank, calibration, learnt)
 

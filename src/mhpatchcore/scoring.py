@@ -5,9 +5,10 @@
     reweighted   s = w·a(u*),  w = 1 − exp(a(u*)) / Σ_{m∈N_b(m*)} exp(δ(u*, m))
     map-max      s = the maximum of the smoothed map
 
-Beyond the paper, distances can be weighed by how far the bank rows reach (`bank/reach.py`), and the map can be the mean
-over several parts of the bank of the distance to the nearest row there. Where a defect is and whether there is one are
-two questions: the place is shown more steadily if no single row decides, the image is judged better by the nearest row.
+Beyond the paper, the image's distances can be weighed by how far the bank rows reach (`bank/reach.py`), and the map can
+be the mean over several parts of the bank of the distance to the nearest row there. Where a defect is and whether there
+is one are two questions: the place is shown more steadily if no single row decides and distances are plain, the image
+is judged better by the nearest row in units of its reach.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from functools import cached_property
 
 import numpy as np
 
-from mhpatchcore.arrays import Doubles, Floats, Indices, Mask
-from mhpatchcore.bank.reach import map_power, mean_spacing, reach_weights
+from mhpatchcore.arrays import Floats, Indices, Mask
+from mhpatchcore.bank.reach import mean_spacing, reach_weights
 from mhpatchcore.bank.search import BankPart, bank_parts, nearest_rows, neighbour_table, part_distances
 from mhpatchcore.config import Config
 from mhpatchcore.maps import view_map
@@ -36,12 +37,11 @@ class PatchScores:
 
 @dataclass(frozen=True, eq=False)
 class Scorer:
-    """Compares an image's whitened patches with the bank's whitened rows (K, k), chosen from so many `patches`."""
+    """Compares an image's whitened patches with the bank's whitened rows (K, k)."""
 
     bank: Floats
     grid: tuple[int, int]
     config: Config
-    patches: int
 
     def __post_init__(self) -> None:
         _ = self.parts  # made here, because threads would each make their own
@@ -78,17 +78,13 @@ class Scorer:
     @cached_property
     def weights(self) -> Floats:
         """How far each bank row speaks (K,), where the image is judged."""
-        return reach_weights(self._spacing, self.config.reach)
+        if self.config.reach == 0:
+            return np.ones(len(self.bank), np.float32)
+        return reach_weights(mean_spacing(self.bank), self.config.reach)
 
     @cached_property
     def parts(self) -> tuple[BankPart, ...]:
-        power = map_power(self.config.reach, self.patches, len(self.bank))
-        return bank_parts(self.bank, self.weights, self.config.parts, reach_weights(self._spacing, power))
-
-    @cached_property
-    def _spacing(self) -> Doubles:
-        """How far apart the bank's rows lie (K,); not looked at where it does not matter."""
-        return mean_spacing(self.bank) if self.config.reach else np.ones(len(self.bank))
+        return bank_parts(self.bank, self.weights, self.config.parts)
 
     @cached_property
     def neighbours(self) -> Indices:

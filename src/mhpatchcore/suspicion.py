@@ -106,9 +106,7 @@ class Suspect:
 def rank_images(extraction: Extraction, whitening: Whitening, bank: Patches) -> Ranking:
     """All training images by how far they stand apart; the first ones with their patch scores."""
     config, origin = extraction.config, bank.origin[:, 0]
-    backbone = extraction.backbone
-    patches = sum(map(len, extraction.members)) * backbone.patches_per_image
-    scorer = Scorer(bank.z, backbone.info.grid, config, patches)
+    scorer = Scorer(bank.z, extraction.backbone.info.grid, config)
 
     def judged(chunk: Chunk) -> list[tuple[float, int, Floats]]:
         pieces = np.split(whitening(chunk.rows), len(chunk.images))

@@ -33,16 +33,14 @@ def calibration_of(
     pasts: Sequence[Past],
     whitening: Whitening,
     bank: Patches,
-    patches: int,
     fair: bool = True,
 ) -> Calibration:
     """The threshold of a new whitening and bank, by images of `extraction` or `apart` from it, and of the past.
 
-    The bank was chosen from so many `patches`. Unless the new images are a `fair` sample of what comes, the past alone
-    decides.
+    Unless the new images are a `fair` sample of what comes, the past alone decides.
     """
     config, backbone = extraction.config, extraction.backbone
-    scorer = Scorer(bank.z, backbone.info.grid, config, patches)
+    scorer = Scorer(bank.z, backbone.info.grid, config)
     new_patches = len(extraction.taken) * backbone.patches_per_image if fair else 0
     shares = calibration_shares(config, pasts, new_patches)
     statements = past_statements(pasts, shares, whitening, bank, scorer, extraction.execution.workers)

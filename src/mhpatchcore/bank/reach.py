@@ -7,9 +7,8 @@ a distance means less. With s_m the mean distance from row m to its nearest rows
 
 shortens the distances to such rows and leaves the others as they are. p = 0 is the paper's plain distance.
 
-The spacing of a bank says something about patches that were left out of it. A bank of K rows that holds nearly all of
-the n patches, because there were few images, leaves nothing out; weighed distances then mislead the map (the image
-score still gains). So the map's power grows with n, from 0 where n = K to p from n = 10 K on.
+The weights are for the image score, whose maximum would else be a rare normal patch. The map shows plain distances:
+weighed ones pale where a defect resembles something rare, and its outline is lost.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ from mhpatchcore.arrays import Doubles, Floats
 from mhpatchcore.bank.search import neighbour_table
 
 NEIGHBOURS = 5
-PATCHES_PER_ROW = 10
 LEAST = 1e-12  # a weight of nothing would make its row equal to everything
 
 
@@ -33,15 +31,6 @@ def reach_weights(spacing: Doubles, power: float) -> Floats:
     typical = max(float(np.median(spacing)), 1e-12)
     ratio = typical / np.maximum(spacing, typical)
     return np.maximum(ratio ** (2 * power), LEAST).astype(np.float32)
-
-
-def map_power(power: float, patches: int, K: int) -> float:
-    """The power for the map of a bank of K rows that was chosen from so many patches.
-
-    >>> map_power(1.0, 5000, 5000), map_power(1.0, 27500, 5000), map_power(1.0, 10**6, 5000)
-    (0.0, 0.5, 1.0)
-    """
-    return power * min(max((patches / K - 1) / (PATCHES_PER_ROW - 1), 0.0), 1.0)
 
 
 def mean_spacing(bank: Floats) -> Doubles:

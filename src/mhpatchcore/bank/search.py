@@ -16,8 +16,8 @@ from mhpatchcore.arrays import Floats, Indices, Mask
 from mhpatchcore.parallel import available_cores, ordered_map
 
 QUERIES_PER_BLOCK = 128
-TARGETS_PER_BLOCK = 256
 RUN = 32
+TARGETS_PER_BLOCK = 8 * RUN
 
 
 def nearest_rows(z: Floats, bank: Floats) -> tuple[Indices, Floats]:
@@ -43,7 +43,7 @@ def nearest_rows(z: Floats, bank: Floats) -> tuple[Indices, Floats]:
 class BankPart:
     """Some rows of a bank, ready to be searched: their indices and weighted targets (rows, k + 2).
 
-    `relief` (runs,) is what distances to each RUN rows are multiplied with for the map, or None if that is 1.
+    `relief` (runs,) takes the weight of each RUN rows off again, for the map; None where all weights are 1.
     """
 
     rows: Indices
@@ -51,21 +51,18 @@ class BankPart:
     relief: Floats | None = None
 
 
-def bank_parts(
-    bank: Floats, weights: Floats, parts: int = 1, map_weights: Floats | None = None
-) -> tuple[BankPart, ...]:
+def bank_parts(bank: Floats, weights: Floats, parts: int = 1) -> tuple[BankPart, ...]:
     """The bank (K, k) cut into interleaved parts: row i belongs to part i mod `parts`.
 
-    `weights` (K,) multiply the squared distances to the rows; they go into the targets, so they cost nothing. Where the
-    map has other weights, rows of similar weight stand together, and a run of them shares the factor between the two.
+    `weights` (K,) multiply the squared distances to the rows, for the image score; they go into the targets, so they
+    cost nothing. Rows of similar weight stand together, so that a run of them can be relieved of it for the map.
     """
     targets = weights[:, None] * search_targets(bank)
     cuts = [np.arange(part, len(bank), parts) for part in range(min(parts, len(bank)))]
-    if map_weights is None or np.array_equal(map_weights, weights):
+    if (weights == 1).all():
         return tuple(BankPart(rows, targets[rows]) for rows in cuts)
     cuts = [rows[np.argsort(weights[rows], kind="stable")] for rows in cuts]
-    factor = map_weights / weights
-    return tuple(BankPart(rows, targets[rows], _of_runs(factor[rows])) for rows in cuts)
+    return tuple(BankPart(rows, targets[rows], _of_runs(1 / weights[rows])) for rows in cuts)
 
 
 def _of_runs(values: Floats) -> Floats:
@@ -109,18 +106,20 @@ def least_products(
     """
     least = np.full(len(queries), np.inf, np.float32)
     relieved = least if relief is None else least.copy()
-    size = TARGETS_PER_BLOCK if relief is None else RUN
-    buffer = np.empty((min(size, len(targets)), len(queries)), np.float32)
-    for index, start in enumerate(range(0, len(targets), size)):
-        block = slice(start, start + size)
+    buffer = np.empty((min(TARGETS_PER_BLOCK, len(targets)), len(queries)), np.float32)
+    for start in range(0, len(targets), TARGETS_PER_BLOCK):
+        block = slice(start, start + TARGETS_PER_BLOCK)
         # queries in columns: the minimum then runs along memory
         products = np.matmul(targets[block], queries.T, out=buffer[: len(targets[block])])
         if offsets is not None:
             products += offsets[block, None]
-        of_block = products.min(axis=0)
-        np.minimum(least, of_block, out=least)
-        if relief is not None:
-            np.minimum(relieved, relief[index] * of_block, out=relieved)
+        if relief is None:
+            np.minimum(least, products.min(axis=0), out=least)
+            continue
+        for run in range(0, len(products), RUN):
+            of_run = products[run : run + RUN].min(axis=0)
+            np.minimum(least, of_run, out=least)
+            np.minimum(relieved, relief[(start + run) // RUN] * of_run, out=relieved)
     return least, relieved
 
 
