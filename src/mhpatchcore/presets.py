@@ -28,6 +28,7 @@ class Preset:
 # of the exact covariance; `--reduction ipca` takes the literal path to the same directions. Everything but the backbone
 # is named, so that a change of the default does not move the paper's rows.
 MH: dict[str, Any] = {
+    "descriptor": "published",
     "size": 224,
     "resize": 256,
     "reduction": "pca",

@@ -27,7 +27,7 @@ def run_network(network: str, state: State, images: Floats, output: str) -> Floa
     """One output of a named network: a layer (N, C, h, w), "logits", or "descriptors" with the defaults."""
     architecture, size = ARCHITECTURES[network], images.shape[1:3]
     if output == "descriptors":
-        model, _ = build_graph(architecture, state, size, architecture.layers, architecture.descriptor)
+        model, _ = build_graph(architecture, state, size, architecture.layers, architecture.published)
         return run_model(model, images)
     graph = Graph(network, *size)
     maps = architecture.build(

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from golden_cases import pixels
+from golden_cases import pixels, random_resnet
+from safetensors.numpy import save_file
 
 from mhpatchcore import backbone
 from mhpatchcore.backbone import building
@@ -46,6 +47,27 @@ def test_a_backbone_by_name_describes_itself_and_runs(cache: Path) -> None:
     assert (network.info.layers, network.info.descriptor) == (("block4", "block10"), "concat")
     assert (network.info.grid, network.info.dim, network.patches_per_image) == ((8, 6), 152, 48)
     assert network(pixels(64, 48)[None]).shape == (1, 8, 6, 152)
+
+
+def test_resnet18_has_a_descriptor_of_its_own_and_the_published_one(tmp_path: Path, cache: Path) -> None:
+    weights = tmp_path / "resnet18.safetensors"
+    save_file(random_resnet("resnet18", seed=1, stages=3), weights)
+    found = {
+        given: backbone.load("resnet18", weights=weights, descriptor=given, **SIZE).info
+        for given in ("", "concat", "published", "patchcore")
+    }
+    assert {given: (info.descriptor, info.dim) for given, info in found.items()} == {
+        "": ("concat", 384),
+        "concat": ("concat", 384),
+        "published": ("patchcore", 1024),
+        "patchcore": ("patchcore", 1024),
+    }
+
+
+@pytest.mark.parametrize("network", ["resnet50", "wide_resnet50_2"])
+def test_networks_with_many_channels_take_the_published_descriptor(network: str) -> None:
+    architecture = building.ARCHITECTURES[network]
+    assert architecture.descriptor == architecture.published == "patchcore"
 
 
 def test_the_second_time_comes_from_the_cache(cache: Path, builds: list[str]) -> None:

@@ -55,7 +55,7 @@ def test_neighbours_in_the_batch_and_threads_change_no_bit(
 ) -> None:
     architecture = ARCHITECTURES[network]
     state = lite0 if network == "efficientnet_lite0" else small_resnet18
-    model, _ = build_graph(architecture, state, (96, 64), architecture.layers, architecture.descriptor)
+    model, _ = build_graph(architecture, state, (96, 64), architecture.layers, architecture.published)
     images = np.stack([pixels(96, 64, seed) for seed in range(3)])
     together = run_model(model, images, threads=2)
     for image, descriptors in zip(images, together, strict=True):
@@ -76,7 +76,7 @@ def test_declared_grids_are_the_real_ones_at_any_size(
         for layer in layers:
             shape = run_network(network, state, images, layer).shape
             assert shape == (1, maps[layer].channels, maps[layer].height, maps[layer].width), layer
-        model, tail = build_graph(architecture, state, size, architecture.layers, architecture.descriptor)
+        model, tail = build_graph(architecture, state, size, architecture.layers, architecture.published)
         assert run_model(model, images).shape == (1, tail.height, tail.width, tail.channels)
 
 
@@ -129,7 +129,7 @@ def test_weights_of_another_network_are_refused(weights: str, network: str, mess
         state = random_resnet(weights, seed=1, stages=1)
     architecture = ARCHITECTURES[network]
     with pytest.raises(WeightsError, match=message):
-        build_graph(architecture, state, (64, 64), architecture.layers, architecture.descriptor)
+        build_graph(architecture, state, (64, 64), architecture.layers, architecture.published)
 
 
 def test_weights_without_a_classifier_are_enough(lite0: State, small_resnet18: State) -> None:

@@ -26,7 +26,8 @@ class Architecture:
     """A network by name: how images enter it and which layers describe patches.
 
     `build` writes the network into a graph, as far as the wanted layers, and returns the layers by name; `head`
-    adds the ImageNet classifier (used to prove that the weights are in the right places).
+    adds the ImageNet classifier (used to prove that the weights are in the right places). `descriptor` is the one that
+    suits the network, `published` the one that PatchCore takes with its family.
     """
 
     name: str
@@ -34,5 +35,6 @@ class Architecture:
     head: Callable[[Graph, State, Mapping[str, FeatureMap]], str]
     layers: tuple[str, ...]
     descriptor: str
+    published: str
     mean: tuple[float, float, float] = IMAGENET_MEAN
     std: tuple[float, float, float] = IMAGENET_STD

@@ -34,7 +34,9 @@ def load_named(
             f"unknown backbone '{name}'; choose one of {', '.join(ARCHITECTURES)}, or an .onnx file"
         )
     architecture = ARCHITECTURES[name]
-    layers, descriptor = tuple(layers) or architecture.layers, descriptor or architecture.descriptor
+    layers = tuple(layers) or architecture.layers
+    by_network = {"": architecture.descriptor, "published": architecture.published}
+    descriptor = by_network.get(descriptor, descriptor)
     path, source = find_weights(name, tag, file)
     sha256 = sha256_of(path)
     key = f"{name}-{sha256[:16]}-{'-'.join(layers)}-{descriptor}-{size[0]}x{size[1]}-v{GRAPH_VERSION}"

@@ -49,7 +49,8 @@ def load_custom(
     description = read_description(path)
     size = (description["size"][0], description["size"][1])  # the file takes one size, and only it knows
     layers = tuple(layers) or tuple(description["outputs"])
-    descriptor = descriptor or description.get("descriptor", "concat")
+    if descriptor in ("", "published"):
+        descriptor = description.get("descriptor", "concat")
     network = _read_network(path)
     maps = _feature_maps(network, size, layers, path)
 

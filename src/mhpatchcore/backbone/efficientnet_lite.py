@@ -68,6 +68,7 @@ ARCHITECTURES = {
         head,
         layers=("block4", "block10"),
         descriptor="concat",
+        published="concat",
         mean=(127.0, 127.0, 127.0),
         std=(128.0, 128.0, 128.0),
     )

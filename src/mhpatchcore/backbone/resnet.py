@@ -80,7 +80,12 @@ def _halved(side: int) -> int:
 
 
 def _architecture(name: str, shape: Shape) -> Architecture:
-    return Architecture(name, partial(build, shape), head, ("layer2", "layer3"), "patchcore")
+    # the published descriptor has 1024 numbers, fewer than a bottleneck network has channels; a basic one has 384, and
+    # these localise better as they are than blown up (docs/accuracy.md)
+    descriptor = "patchcore" if shape.bottleneck else "concat"
+    return Architecture(
+        name, partial(build, shape), head, ("layer2", "layer3"), descriptor, published="patchcore"
+    )
 
 
 ARCHITECTURES = {name: _architecture(name, shape) for name, shape in SHAPES.items()}

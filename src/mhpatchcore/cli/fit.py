@@ -46,7 +46,10 @@ def fit(
     layers: str = typer.Option(
         None, help="Layers that describe patches, separated by commas, e.g. layer2,layer3."
     ),
-    descriptor: str = typer.Option(None, help="concat or patchcore (default: what suits the backbone)."),
+    descriptor: str = typer.Option(
+        None,
+        help="concat, patchcore, or published: patchcore for ResNets (default: what suits the backbone).",
+    ),
     report: Path = typer.Option(
         None, help="Write a page about the fit and its suspicious images into this HTML file."
     ),
