@@ -98,15 +98,20 @@ def _with_position(z: Floats, grid: tuple[int, int], weight: float) -> Floats:
 def _score(z: Floats, scorer: Scorer, trial: Trial) -> PatchScores:
     scored = scorer(z)
     if trial.rule == "knn":
-        distances = search_queries(z) @ (scorer.weights[:, None] * search_targets(scorer.bank)).T
-        nearest = np.maximum(np.partition(distances, 3, axis=1)[:, :3], 0).mean(axis=1)
-        peak = scorer.map_peak(nearest)
-        heat = nearest.reshape(scorer.grid)
-        return PatchScores(heat, heat, peak, peak)
+        distances = search_queries(z) @ search_targets(scorer.bank).T
+        for_image, for_map = (_mean_of_three(d) for d in (distances * scorer.weights, distances))
+        peaks = scorer.map_peak(for_image), scorer.map_peak(for_map)
+        return PatchScores(for_map.reshape(scorer.grid), for_image.reshape(scorer.grid), *peaks)
     if trial.rule == "top":
-        top = np.sort(scored.a, axis=None)[-max(1, round(TOP_SHARE * scored.a.size)) :]
+        top = np.sort(scored.nearest, axis=None)[-max(1, round(TOP_SHARE * scored.nearest.size)) :]
         return replace(scored, score=float(top.mean()))
     return scored
+
+
+def _mean_of_three(distances: Floats) -> Floats:
+    """The mean of the three least distances in each row of (n, K)."""
+    least: Floats = np.maximum(np.partition(distances, 3, axis=1)[:, :3], 0).mean(axis=1)
+    return least
 
 
 def _average(scored: PatchScores, mirrored: PatchScores) -> PatchScores:
