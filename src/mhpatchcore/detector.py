@@ -20,7 +20,7 @@ from mhpatchcore.coverage import Coverage
 from mhpatchcore.errors import ImageError, UserError
 from mhpatchcore.extraction import Execution
 from mhpatchcore.fitting import Fitted, fit
-from mhpatchcore.images import ImageLike, list_images, load_view
+from mhpatchcore.images import ImageLike, image_names, list_images, load_view, source_name
 from mhpatchcore.living.history import Event, event
 from mhpatchcore.moments import Moments
 from mhpatchcore.parallel import available_cores, ordered_map
@@ -299,21 +299,3 @@ def _at_precision(network: Backbone, images: Sequence[ImageLike], config: Config
     from mhpatchcore.backbone.quantising import at_precision  # the quantiser takes half a second to import
 
     return at_precision(network, config.precision, images, config.preprocessing)
-
-
-def image_names(images: Sequence[ImageLike], source: object) -> tuple[str, ...]:
-    """Training images by name: relative to their folder, as given, or numbered."""
-    folder = Path(source) if isinstance(source, str | Path) else None
-    return tuple(
-        f"array {i}"
-        if isinstance(image, np.ndarray)
-        else Path(image).relative_to(folder).as_posix()
-        if folder is not None and folder.is_dir()
-        else str(image)
-        for i, image in enumerate(images)
-    )
-
-
-def source_name(source: str | Path | Sequence[ImageLike]) -> str:
-    """Where images come from, for the history."""
-    return str(source) if isinstance(source, str | Path) else "given in Python"

@@ -118,6 +118,24 @@ def images_below(folder: Path) -> list[Path]:
     )
 
 
+def image_names(images: Sequence[ImageLike], source: object) -> tuple[str, ...]:
+    """Training images by name: relative to their folder, as given, or numbered."""
+    folder = Path(source) if isinstance(source, str | Path) else None
+    return tuple(
+        f"array {i}"
+        if isinstance(image, np.ndarray)
+        else Path(image).relative_to(folder).as_posix()
+        if folder is not None and folder.is_dir()
+        else str(image)
+        for i, image in enumerate(images)
+    )
+
+
+def source_name(source: str | Path | Sequence[ImageLike]) -> str:
+    """Where images come from, for the history."""
+    return str(source) if isinstance(source, str | Path) else "given in Python"
+
+
 def _opened(
     path: str | Path, preprocessing: Preprocessing | None = None
 ) -> tuple[Image.Image, int, tuple[int, int]]:

@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from mhpatchcore.calibration import Calibration, calibration_by
-from mhpatchcore.detector import Detector, source_name
+from mhpatchcore.detector import Detector
 from mhpatchcore.errors import ImageError
 from mhpatchcore.extraction import Execution, Extraction
-from mhpatchcore.images import ImageLike, list_images
+from mhpatchcore.images import ImageLike, list_images, source_name
 from mhpatchcore.living.history import event
 from mhpatchcore.parallel import one_blas_thread
 from mhpatchcore.past import Past

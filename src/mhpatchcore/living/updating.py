@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from mhpatchcore.detector import Detector, image_names, source_name
+from mhpatchcore.detector import Detector
 from mhpatchcore.errors import UserError
 from mhpatchcore.extraction import Execution
 from mhpatchcore.fitting import fit
-from mhpatchcore.images import ImageLike, list_images
+from mhpatchcore.images import ImageLike, image_names, list_images, source_name
 from mhpatchcore.living.history import event
 from mhpatchcore.past import Past, check_can_grow
 
