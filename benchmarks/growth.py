@@ -102,8 +102,9 @@ def draw(rows: list[dict[str, str]], path: Path) -> None:
         time.set_yscale("log")
     for axis, label in zip(axes[:, 0], ("peak memory, MB", "CPU seconds"), strict=True):
         axis.set_ylabel(label)
-        axis.legend(frameon=False, loc="lower right")
     axes[0, 0].set_ylim(0)
+    axes[0, 0].legend(frameon=False, loc="lower right")
+    axes[1, 1].legend(frameon=False, loc="upper left")
     with atomic_path(path) as temporary:
         figure.savefig(temporary, metadata={"Date": None})
     plt.close(figure)
