@@ -33,7 +33,7 @@ def main() -> None:
     names = [f"{dataset.name}, fp32 → int8" for dataset in datasets]
     print("| network | int8 / fp32 time | descriptors off by | " + " | ".join(names) + " |")
     print("|---" * (len(datasets) + 3) + "|", flush=True)
-    for network in ("efficientnet_lite0", *given):
+    for network in options.networks.split(",") if options.networks else ("efficientnet_lite0", *given):
         ratio, error = compared(datasets[0], network, given.get(network))
         cells = [f"{network} | {ratio:.2f} | {error:.0%}"]
         for dataset in datasets:
@@ -88,6 +88,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("data", type=Path, help="a folder of categories")
     parser.add_argument("--categories", default="bottle,pill")
     parser.add_argument("--weights", action="append", default=[], metavar="NETWORK=FILE")
+    parser.add_argument("--networks", default="", help="only these, separated by commas")
     parser.add_argument("--seeds", type=int, default=3)
     return parser.parse_args()
 
