@@ -88,20 +88,21 @@ def _order(n: int, what: str) -> Array | None:
 
 
 def summary(cells: list[list[str]]) -> str:
-    """Markdown: every variant's categories (image / pixel), the means, and leave-one-category-out."""
+    """Markdown: every variant's categories (image / pixel AUROC), the means, and leave-one-category-out."""
     categories = sorted({cell[1] for cell in cells})
     names = list(dict.fromkeys(cell[0] for cell in cells))
     image = {(c[0], c[1]): float(c[2]) for c in cells}
     pixel = {(c[0], c[1]): float(c[3]) for c in cells}
+    aupro = {(c[0], c[1]): float(c[4]) for c in cells}
     names = [n for n in names if all((n, c) in image for c in categories)]
     lines = [
-        "| variant | " + " | ".join(categories) + " | mean image | mean pixel |",
-        "|---" * (len(categories) + 3) + "|",
+        "| variant | " + " | ".join(categories) + " | mean image | mean pixel | mean AUPRO |",
+        "|---" * (len(categories) + 4) + "|",
     ]
     for n in names:
         row = [f"{image[n, c]:.3f} / {pixel[n, c]:.3f}" for c in categories]
-        means = np.mean([image[n, c] for c in categories]), np.nanmean([pixel[n, c] for c in categories])
-        lines.append(f"| {n} | " + " | ".join(row) + f" | {means[0]:.4f} | {means[1]:.4f} |")
+        means = [f"{np.nanmean([values[n, c] for c in categories]):.4f}" for values in (image, pixel, aupro)]
+        lines.append("| " + " | ".join([n, *row, *means]) + " |")
     if len(categories) < 2:
         return "\n".join(lines)
     lines += ["", "Leave one category out (by mean image AUROC of the others):", ""]
