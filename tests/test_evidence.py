@@ -61,7 +61,6 @@ def test_nearest_patches_are_the_nearest_bank_rows_of_different_images(detector:
     row, column = np.unravel_index(a.argmax(), a.shape)
     u = detector.backbone(load_view(picture, detector.config.preprocessing)[0][None])[0, row, column]
     distances = ((detector.whitening(detector.bank_raw) - detector.whitening(u[None])) ** 2).sum(axis=1)
-    distances *= detector.scorer.weights
     nearest = detector.bank_origin[distances.argmin()]
     first = place.nearest[0]
     assert first.distance == pytest.approx(distances.min(), rel=1e-5)

@@ -183,10 +183,9 @@ def _cells(start: float, stop: float, length: float, n: int) -> slice:
 
 
 def _distances(detector: Detector, u: Floats) -> Floats:
-    """Squared distances (K,) from a descriptor u (d,) to all bank rows, weighed as they are in the score."""
-    scorer = detector.scorer
-    squares: Floats = ((scorer.bank - detector.whitening(u[None])) ** 2).sum(axis=1)
-    return scorer.weights * squares
+    """Squared distances (K,) from a descriptor u (d,) to all bank rows, plain as they are in the map."""
+    squares: Floats = ((detector.scorer.bank - detector.whitening(u[None])) ** 2).sum(axis=1)
+    return squares
 
 
 def _nearest_of_each_image(distances: Floats, images: Indices) -> list[int]:
