@@ -96,7 +96,7 @@ def fit(
     score: str = typer.Option(None, help="map-max, max or reweighted.", rich_help_panel=SCORE),
     reach: float = typer.Option(
         None,
-        help="How much the bank's local spacing counts in distances (0: the paper).",
+        help="How much the bank's local spacing counts in the image score (0: the paper).",
         rich_help_panel=SCORE,
     ),
     parts: int = typer.Option(
