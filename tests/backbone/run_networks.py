@@ -24,7 +24,7 @@ def genuine_resnet18() -> State:
 
 
 def run_network(network: str, state: State, images: Floats, output: str) -> Floats:
-    """One output of a named network: a layer (N, C, h, w), "logits", or "descriptors" with the defaults."""
+    """One output of a named network: a layer (N, C, h, w), "logits", or the published "descriptors"."""
     architecture, size = ARCHITECTURES[network], images.shape[1:3]
     if output == "descriptors":
         model, _ = build_graph(architecture, state, size, architecture.layers, architecture.published)
