@@ -38,7 +38,13 @@ class CachedExtraction(Extraction):
 def network(config: Config, weights: str | None = None) -> Backbone:
     size = config.size
     return backbones.load(
-        config.backbone, weights=weights, height=size, width=size, layers=config.layers, threads=1
+        config.backbone,
+        weights=weights,
+        height=size,
+        width=size,
+        layers=config.layers,
+        place=config.place > 0,
+        threads=1,
     )
 
 
@@ -57,7 +63,7 @@ def cached_descriptors(
     path = cache / f"{Path(name).name}-{key[:16]}.npy"
     if not path.is_file():
         cache.mkdir(parents=True, exist_ok=True)
-        shape = (len(images), backbone.patches_per_image, backbone.info.dim)
+        shape = (len(images), backbone.patches_per_image, backbone.info.columns)
         out = np.lib.format.open_memmap(path.with_suffix(".part"), "w+", config.stored_as, shape)
 
         def extract(image: ImageLike) -> Array:

@@ -18,7 +18,7 @@ from mhpatchcore.memory import parse_size
 __all__ = ["graphs", "run"]  # fixtures
 
 NETWORK = Footprint(
-    patches=784, dim=1024, view=600_000, resident=10**8, activations=4 * 10**6, reached=2 * 10**8
+    patches=784, columns=1024, view=600_000, resident=10**8, activations=4 * 10**6, reached=2 * 10**8
 )
 
 

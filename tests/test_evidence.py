@@ -72,8 +72,8 @@ def test_nearest_patches_are_the_nearest_bank_rows_of_different_images(detector:
 
 def test_shares_add_up(detector: Detector) -> None:
     place = detector.explain(spoiled()).places[0]
-    assert [one.layer for one in place.layers] == list(detector.backbone.info.layers)
-    assert [one.stride for one in place.layers] == [8, 16]
+    assert [one.layer for one in place.layers] == [*detector.backbone.info.layers, "place"]
+    assert [one.stride for one in place.layers] == [8, 16, 8]
     assert sum(one.share for one in place.layers) == pytest.approx(1)
     shares = [one.share for one in place.directions]
     assert shares == sorted(shares, reverse=True) and 0 < sum(shares) <= 1
@@ -83,9 +83,11 @@ def test_shares_add_up(detector: Detector) -> None:
 def test_a_layer_that_does_not_differ_carries_nothing(detector: Detector) -> None:
     from mhpatchcore.evidence import _layer_shares
 
-    difference = np.zeros(detector.backbone.info.dim)
+    difference = np.zeros(detector.backbone.info.columns)
     difference[:40] = np.random.default_rng(0).normal(size=40)  # block4 has 40 channels
-    assert [one.share for one in _layer_shares(detector, difference)] == pytest.approx([1, 0])
+    assert [one.share for one in _layer_shares(detector, difference)] == pytest.approx([1, 0, 0])
+    difference[:40], difference[-1] = 0, 3  # three columns farther right
+    assert [one.share for one in _layer_shares(detector, difference)] == pytest.approx([0, 0, 1])
 
 
 def test_a_calm_image_is_explained_at_its_worst_patch(detector: Detector) -> None:

@@ -47,7 +47,7 @@ def detector(folder: Path) -> Detector:
 def descriptors(pictures: list[np.ndarray], detector: Detector) -> np.ndarray:
     """All patches (N, h·w, d) as the fit sees them."""
     views = [load_view(picture, SMALL.preprocessing)[0] for picture in pictures]
-    return stored_descriptors(views, detector.backbone, SMALL).reshape(N, -1, detector.backbone.info.dim)
+    return stored_descriptors(views, detector.backbone, SMALL).reshape(N, -1, detector.backbone.info.columns)
 
 
 def model(detector: Detector) -> dict[str, np.ndarray]:
@@ -157,7 +157,8 @@ def test_held_out_images_are_not_learnt_from(folder: Path, descriptors: np.ndarr
 @pytest.mark.parametrize("policy", ["oas", "rblw", "ledoit-wolf", "none", 0.0, 0.5])
 def test_every_shrinkage_policy_fits(folder: Path, descriptors: np.ndarray, policy: str | float) -> None:
     detector = Detector.fit(folder, SMALL.with_changes(shrinkage=policy, reduction="none"))
-    u = descriptors.reshape(-1, descriptors.shape[2]).astype(np.float64)
+    looks = descriptors[..., : detector.backbone.info.dim]
+    u = looks.reshape(-1, looks.shape[2]).astype(np.float64)
     eigenvalues = np.linalg.eigvalsh(np.cov(u.T))
     wanted = {
         "oas": shrinkage.oas(eigenvalues, len(u)),

@@ -18,6 +18,7 @@ from mhpatchcore.images import load_view
         {"reach": 0.0, "score": "reweighted"},
         {"reduction": "none", "metric": "euclidean", "score": "max"},
         {"layers": ("block4",), "resize": 110},
+        {"place": 0.0},
         {"layers": ("block2", "block4", "block10")},
     ],
 )
@@ -27,7 +28,7 @@ def test_the_graph_scores_like_its_twin(changes: dict[str, object]) -> None:
     assert all((part.relief is not None) == (detector.config.reach > 0) for part in detector.scorer.parts)
     for picture in (pictures[0], vial_image(9, "scratch", pixels=96)[0]):
         view, _ = load_view(picture, detector.config.preprocessing)
-        rows = detector.backbone(view[None]).reshape(-1, detector.backbone.info.dim)
+        rows = detector.backbone(view[None]).reshape(-1, detector.backbone.info.columns)
         plain = detector.scorer(detector.whitening(rows))
         result = detector.score(picture)
         scale = float(plain.a.max())

@@ -70,13 +70,13 @@ def test_witnesses_repeat_the_scores_under_the_same_bank(detector: Detector) -> 
         for witness in detector.calibration.witnesses
     ]
     assert len(again) == detector.calibration.n
-    assert np.allclose(sorted(one.score for one in again), detector.calibration.scores, rtol=0.02)
+    assert np.allclose(sorted(one.score for one in again), detector.calibration.scores, rtol=0.03)
     assert np.allclose(sorted(one.peak for one in again), detector.calibration.peaks, rtol=0.02)
 
 
 def test_witnesses_are_as_many_for_every_image(detector: Detector) -> None:
     for witness in detector.calibration.witnesses:
-        assert witness.rows.shape == (64, detector.backbone.info.dim)
+        assert witness.rows.shape == (64, detector.backbone.info.columns)
         assert len(set(witness.places.tolist())) == 64
 
 
@@ -128,7 +128,7 @@ def test_files_of_format_1_are_read(detector: Detector, tmp_path: Path) -> None:
     picture = vials(60, 1)[0]
     assert old.score(picture).score == Detector.load(tmp_path / "new.mhpc").score(picture).score
     old.calibrated(0.2).save(tmp_path / "old.mhpc")
-    assert read_document(tmp_path / "old.mhpc")["format"] == FORMAT == 2
+    assert read_document(tmp_path / "old.mhpc")["format"] == FORMAT == 3
     assert [one.what for one in Detector.load(tmp_path / "old.mhpc").history] == ["calibrate"]
 
 

@@ -13,6 +13,7 @@ from benchmarks.accuracy.trials import Trial
 from benchmarks.cached import cached_descriptors
 from mhpatchcore import backbone as backbones
 from mhpatchcore.arrays import Array
+from mhpatchcore.backbone.descriptors import place_columns
 from mhpatchcore.backbone.session import Backbone
 from mhpatchcore.config import Config
 from mhpatchcore.datasets import Dataset, load_dataset
@@ -39,20 +40,21 @@ class Descriptors:
     test: tuple[Array, ...]
     mirrored: tuple[Array, ...]
     scaling: str
+    place: bool
 
     @property
     def n_train(self) -> int:
         return len(self.train[0])
 
     def rows(self, images: tuple[Array, ...], index: int) -> Array:
-        """Descriptors (h·w, Σd) of one image: backbones side by side, scaled."""
+        """Descriptors (h·w, Σd) of one image, backbones side by side and scaled; with their places, if those count."""
         parts = [maps[index] for maps in images]
         if len(parts) > 1:
             parts = [part / scale for part, scale in zip(parts, self._scales, strict=True)]
         rows = np.concatenate(parts, axis=1)
         if self.scaling == "l2":
             rows = rows / np.maximum(np.linalg.norm(rows.astype(np.float32), axis=1, keepdims=True), 1e-6)
-        return rows
+        return np.concatenate([rows, place_columns(self.grid)], axis=1) if self.place else rows
 
     @cached_property
     def _scales(self) -> list[np.float32]:
@@ -85,7 +87,15 @@ def load_descriptors(folder: Path, trial: Trial, source: Source) -> Descriptors:
         pairs = zip(train, load("train", dataset.train, mirror=True), strict=True)
         train = tuple(np.concatenate(pair) for pair in pairs)
     mirrored = load("test", test, mirror=True) if trial.flips == "test" else ()
-    return Descriptors(dataset, networks[0].info.grid, train, load("test", test), mirrored, trial.scaling)
+    return Descriptors(
+        dataset,
+        networks[0].info.grid,
+        train,
+        load("test", test),
+        mirrored,
+        trial.scaling,
+        trial.config.place > 0,
+    )
 
 
 def _network(name: str, config: Config, source: Source) -> Backbone:

@@ -17,14 +17,13 @@ from mhpatchcore.config import Config
 from mhpatchcore.datasets import read_mask
 from mhpatchcore.errors import ImageError
 from mhpatchcore.extraction import Chunk, mixed_chunks
-from mhpatchcore.fitting import choose_shrinkage, reduction_of
+from mhpatchcore.fitting import reduction_of, whitening_by
 from mhpatchcore.maps import original_map
 from mhpatchcore.metrics import auroc
 from mhpatchcore.moments import Moments
 from mhpatchcore.parallel import available_cores, one_blas_thread, ordered_map
 from mhpatchcore.pixel_metrics import PixelMetrics
 from mhpatchcore.scoring import PatchScores, Scorer
-from mhpatchcore.whitening import fit_whitening
 
 TOP_SHARE = 0.01
 
@@ -56,43 +55,29 @@ def judge(data: Descriptors, trial: Trial, order: Array | None = None) -> Qualit
     with one_blas_thread():
         parts = ordered_map(lambda chunk: Moments.of(rows(chunk)), chunks, workers)
         moments = Moments.of_all(parts, rows(chunks[0]).shape[1])
-        reduction = reduction_of(moments, config)
-        lam = choose_shrinkage(
-            config, moments, reduction, lambda: (Chunk(chunk, rows(chunk)) for chunk in chunks)
+        reduction = reduction_of(moments.leading(moments.d - 2 * data.place), config)
+        whitening = whitening_by(
+            moments, reduction, config, lambda: (Chunk(chunk, rows(chunk)) for chunk in chunks)
         )
-        whitening = fit_whitening(moments, reduction, lam, config.floor, config.metric)
-
-        def place(raw: Array) -> Floats:
-            return _with_position(whitening(raw), data.grid, trial.position)
 
         def read(index: int) -> Patches:
             raw = rows(mixed[index])
-            return Patches(place(raw), raw, grid_origin(mixed[index], data.grid))
+            return Patches(whitening(raw), raw, grid_origin(mixed[index], data.grid))
 
         bank = build_bank(Stream(read, len(mixed), workers), config)
         scorer = Scorer(bank.z, data.grid, config)
 
         def score(index: int) -> PatchScores:
-            scored = _score(place(data.rows(data.test, index)), scorer, trial)
+            scored = _score(whitening(data.rows(data.test, index)), scorer, trial)
             if not data.mirrored:
                 return scored
-            return _average(scored, _score(place(data.rows(data.mirrored, index)), scorer, trial))
+            return _average(scored, _score(whitening(data.rows(data.mirrored, index)), scorer, trial))
 
         scored = list(ordered_map(score, range(len(data.dataset.test)), workers))
     labels = np.array([sample.is_anomalous for sample in data.dataset.test])
     pixel = _pixel(data, scored, config)
     image = auroc(labels, np.array([one.score for one in scored]))
     return Quality(image, pixel[0], pixel[1], len(bank), whitening.k)
-
-
-def _with_position(z: Floats, grid: tuple[int, int], weight: float) -> Floats:
-    """Whitened rows (n·h·w, k), with the place in the image appended, in units of a whitened patch's typical length."""
-    if weight == 0:
-        return z
-    height, width = grid
-    row, column = np.meshgrid(np.linspace(0, 1, height), np.linspace(0, 1, width), indexing="ij")
-    place = np.stack([row.ravel(), column.ravel()], axis=1) * weight * np.sqrt(z.shape[1])
-    return np.concatenate([z, np.tile(place, (len(z) // len(place), 1)).astype(np.float32)], axis=1)
 
 
 def _score(z: Floats, scorer: Scorer, trial: Trial) -> PatchScores:

@@ -20,7 +20,6 @@ class Trial:
     second    another backbone whose descriptors are appended, both scaled to the same mean square
     flips     "train": mirrored images are learnt too; "test": maps of an image and its mirror image are averaged
     scaling   "l2": descriptors of unit length
-    position  weight of the patch's place, appended to its whitened descriptor
     rule      "knn": mean distance to the three nearest rows; "top": image score = mean of the largest 1 % of patches
     """
 
@@ -28,7 +27,6 @@ class Trial:
     second: str = ""
     flips: str = ""
     scaling: str = ""
-    position: float = 0.0
     rule: str = ""
 
 

@@ -63,7 +63,7 @@ class Footprint:
     """
 
     patches: int
-    dim: int
+    columns: int
     view: int
     resident: int
     activations: int
@@ -77,10 +77,10 @@ class Footprint:
         before = current_rss()
         backbone(np.zeros((1, height, width, 3), np.uint8))
         ran = current_rss()
-        outputs = SINGLE * backbone.patches_per_image * backbone.info.dim
+        outputs = SINGLE * backbone.patches_per_image * backbone.info.columns
         return Footprint(
             patches=backbone.patches_per_image,
-            dim=backbone.info.dim,
+            columns=backbone.info.columns,
             view=height * width * 3 * SINGLE,
             resident=before,
             activations=max(ran - before, 2 * outputs),
@@ -154,7 +154,7 @@ class _Sizes:
     @property
     def reduced(self) -> int:
         """k: as it is set, or what a share of the variance is assumed to take, since only the first pass can tell."""
-        c, d = self.config, self.network.dim
+        c, d = self.config, self.network.columns
         if c.reduction == "none" or (c.components is None and (c.variance or 1) > USUAL_VARIANCE):
             return d
         return min(c.components or ceil(USUAL_SHARE * d), d)
@@ -162,7 +162,7 @@ class _Sizes:
     @property
     def stored(self) -> int:
         """Descriptors of a chunk as they are spooled."""
-        return self.rows * self.network.dim * np.dtype(self.config.stored_as).itemsize
+        return self.rows * self.network.columns * np.dtype(self.config.stored_as).itemsize
 
     @property
     def patch(self) -> int:
@@ -171,12 +171,12 @@ class _Sizes:
 
     @property
     def scatter(self) -> int:
-        return DOUBLE * self.network.dim**2
+        return DOUBLE * self.network.columns**2
 
     def extract(self) -> int:
         views = min(self.config.chunk_images, self.images) * self.network.view
         # widened to float32, then to float64, from which the scatter is made
-        values = self.rows * self.network.dim
+        values = self.rows * self.network.columns
         moments = DOUBLE * values + self.scatter + max(SINGLE * values, 2 * self.scatter)
         each = views + self.stored + moments
         waiting = self.stored + self.scatter
@@ -185,7 +185,7 @@ class _Sizes:
     def bank(self) -> int:
         c = self.config
         search = SINGLE * (ROWS_PER_TASK * (TARGETS_PER_BLOCK + self.reduced) + 2 * BLOCK**2)
-        whitened = SINGLE * (self.rows * self.reduced + ROWS_PER_BLOCK * self.network.dim)
+        whitened = SINGLE * (self.rows * self.reduced + ROWS_PER_BLOCK * self.network.columns)
         chunk = self.stored + whitened + search
         summary = max(c.m_c, -(-2 * c.K // self.chunks))
         held = {
@@ -206,7 +206,8 @@ class _Sizes:
         table = SINGLE * QUERIES_PER_BLOCK * K
         # all products with a part of the bank are formed where images are ranked
         image = (
-            SINGLE * self.network.patches * (K // self.config.parts + self.network.dim + 2 * k) + self.stored
+            SINGLE * self.network.patches * (K // self.config.parts + self.network.columns + 2 * k)
+            + self.stored
         )
         return bank + max(table, self.workers * image)
 

@@ -27,6 +27,7 @@ AT_LEAST = {
     "resize": 1,
     "components": 1,
     "floor": 0,
+    "place": 0,
     "K": 2,
     "m_c": 1,
     "projection": 1,
@@ -65,6 +66,7 @@ class Config:
     metric: str = "mahalanobis"
     shrinkage: str | float = 0.9
     floor: float = 1e-8
+    place: float = 0.5
     # bank
     constructor: str = "always-full"
     K: int = 5000

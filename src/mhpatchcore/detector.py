@@ -122,6 +122,7 @@ class Detector:
             width=config.size,
             layers=config.layers,
             descriptor=config.descriptor,
+            place=config.place > 0,
             threads=1,
         )
         config = config.with_changes(

@@ -6,7 +6,7 @@ With Δu = u − m the difference to the nearest bank row, and Δz = AΔu,
     δ = ΔuᵀAᵀAΔu = Σ_l Δu_l·(AᵀAΔu)_l           the share of layer l is its term / δ
 
 Directions mix the layers, so a layer's term holds half of each product with the other layers: it can be negative
-where layers contradict each other, and all of them add up to 1.
+where layers contradict each other, and all of them add up to 1. Where the place counts, it has a share like a layer.
 """
 
 from __future__ import annotations
@@ -47,7 +47,10 @@ class NormalPatch:
 
 @dataclass(frozen=True)
 class LayerShare:
-    """How much of the squared distance a layer of the backbone carries; `stride` is the grid it sees, in pixels."""
+    """How much of the squared distance a layer of the backbone carries; `stride` is the grid it sees, in pixels.
+
+    The "place" is the last of them: what it adds that the patch stands elsewhere in the image.
+    """
 
     layer: str
     stride: int
@@ -118,7 +121,7 @@ def explain(
                 score=float(result.patches.a[row, column]),
                 nearest=tuple(_normal_patch(detector, r, float(distances[r]), folders) for r in rows),
                 layers=_layer_shares(detector, difference),
-                directions=_direction_shares(detector.whitening.A @ difference),
+                directions=_direction_shares(detector.whitening.A @ difference, detector.whitening.k),
             )
         )
     return Evidence(result.path, result.pixel_threshold, tuple(places))
@@ -227,19 +230,21 @@ def _layer_shares(detector: Detector, difference: Doubles) -> tuple[LayerShare, 
     from mhpatchcore.backbone.graph import Graph
 
     named = Graph.reopen(detector.backbone.graph).named
-    shapes = [named[f"{LOCAL}{i}"] for i in range(len(detector.backbone.info.layers))]
-    A = detector.whitening.A
+    info, A = detector.backbone.info, detector.whitening.A
+    layers = (*info.layers, *(["place"] if info.place else []))
+    shapes = [named[f"{LOCAL}{i}"] for i in range(len(layers))]
     terms = difference * (A.T @ (A @ difference))
     total = float(terms.sum()) or 1.0
     pieces = np.split(terms, np.cumsum([shape[0] for shape in shapes])[:-1])
     return tuple(
         LayerShare(layer, round(detector.config.size / shape[1]), float(piece.sum()) / total)
-        for layer, shape, piece in zip(detector.backbone.info.layers, shapes, pieces, strict=True)
+        for layer, shape, piece in zip(layers, shapes, pieces, strict=True)
     )
 
 
-def _direction_shares(z: Doubles) -> tuple[DirectionShare, ...]:
+def _direction_shares(z: Doubles, k: int) -> tuple[DirectionShare, ...]:
+    """The largest shares among the k directions of the look; the place may have a share too."""
     squares = z**2
     total = float(squares.sum()) or 1.0
-    largest = np.argsort(-squares, kind="stable")[:DIRECTIONS]
+    largest = np.argsort(-squares[:k], kind="stable")[:DIRECTIONS]
     return tuple(DirectionShare(int(i), float(squares[i]) / total) for i in largest)

@@ -88,7 +88,7 @@ class Extraction:
         self.spool: Spool | None = None
         if execution.spool == "disk":
             rows = len(taken) * backbone.patches_per_image
-            self.spool = Spool(backbone.info.dim, config.stored_as, execution.spool_folder, rows)
+            self.spool = Spool(backbone.info.columns, config.stored_as, execution.spool_folder, rows)
 
     def first(self, function: Callable[[Chunk], Out], phase: str = "extract") -> Iterator[tuple[Chunk, Out]]:
         """Every chunk with `function` of it, in order; chunks are computed in parallel and spooled."""
@@ -184,7 +184,7 @@ def mixed_chunks(members: Sequence[tuple[int, ...]], config: Config) -> list[tup
 
 def stored_descriptors(views: Sequence[Array], backbone: Backbone, config: Config, batch: int = 1) -> Array:
     """Descriptors (len(views)·h·w, d), rounded to the type in which they are spooled and kept in the bank."""
-    rows = np.empty((len(views), backbone.patches_per_image, backbone.info.dim), config.stored_as)
+    rows = np.empty((len(views), backbone.patches_per_image, backbone.info.columns), config.stored_as)
     largest = float(np.finfo(config.stored_as).max)
     for start in range(0, len(views), batch):
         descriptors = backbone(np.stack(views[start : start + batch]))
@@ -195,4 +195,4 @@ def stored_descriptors(views: Sequence[Array], backbone: Backbone, config: Confi
                 f"descriptors exceed the range of {config.stored_as}: use --stored-as float32, or check the weights"
             )
         rows[start : start + batch] = descriptors.reshape(-1, *rows.shape[1:])
-    return rows.reshape(-1, backbone.info.dim)
+    return rows.reshape(-1, backbone.info.columns)

@@ -40,7 +40,7 @@ from mhpatchcore.parallel import one_blas_thread
 from mhpatchcore.past import Past
 from mhpatchcore.suspicion import Ranking, Scrutiny, rank_images
 from mhpatchcore.threshold_scores import calibration_of, check_unknown, held_out_images
-from mhpatchcore.whitening import Reduction, Whitening, fit_whitening, reduce_by, reduce_by_ipca
+from mhpatchcore.whitening import Reduction, Whitening, fit_whitening, reduce_by, reduce_by_ipca, with_place
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,10 +95,9 @@ def learn(
     """The model of what `extraction` reads, on top of `pasts`; `apart` are held-out images for the threshold."""
     config = extraction.config
     moments, reduction = _first_pass(extraction, pasts)
-    lam = choose_shrinkage(
-        config, moments, reduction, lambda: extraction.again("shrinkage", lambda chunk: chunk)
+    whitening = whitening_by(
+        moments, reduction, config, lambda: extraction.again("shrinkage", lambda chunk: chunk)
     )
-    whitening = fit_whitening(moments, reduction, lam, config.floor, config.metric)
     give_back()
     extraction.execution.progress("moments", 1, 1)
     extraction.execution.progress("bank", 0, sum(map(len, extraction.members)))
@@ -124,10 +123,10 @@ def _scrutinised(
 
 def _first_pass(extraction: Extraction, pasts: Sequence[Past]) -> tuple[Moments, Reduction]:
     """Run the backbone over everything; moments of all patches, and the principal directions."""
-    config, d = extraction.config, extraction.backbone.info.dim
-    total = Moments.of_all((past.moments for past in pasts), d)
+    config, info = extraction.config, extraction.backbone.info
+    total = Moments.of_all((past.moments for past in pasts), info.columns)
     # the past has no IPCA to go on with, but its exact covariance gives the same directions
-    ipca = _Ipca(d) if config.reduction == "ipca" and not pasts else None
+    ipca = _Ipca(info.dim) if config.reduction == "ipca" and not pasts else None
 
     def look(chunk: Chunk) -> tuple[Moments, float]:
         """Moments of the chunk, and the CPU seconds of this thread that they took."""
@@ -140,13 +139,13 @@ def _first_pass(extraction: Extraction, pasts: Sequence[Past]) -> tuple[Moments,
         total = total.merge(moments)
         extraction.execution.spent("moments", seconds, 0)
         if ipca is not None:
-            ipca.add(chunk.rows)
+            ipca.add(chunk.rows[:, : info.dim])
     if extraction.taken and not extraction.members:
         raise UserError("none of the images could be read: check the folder")
     extraction.execution.progress("moments", 0, 1)
     if ipca is not None:
         return total, reduce_by_ipca(ipca.finished(), config.variance, config.components)
-    return total, reduction_of(total, config)
+    return total, reduction_of(total.leading(info.dim), config)
 
 
 def reduction_of(moments: Moments, config: Config) -> Reduction:
@@ -182,6 +181,16 @@ class _Ipca:
         self.waiting = []
 
 
+def whitening_by(
+    moments: Moments, reduction: Reduction, config: Config, again: Callable[[], Iterable[Chunk]]
+) -> Whitening:
+    """Looks whitened as configured, then places, if the moments have two columns more than the reduction."""
+    looks = moments.leading(len(reduction.W))
+    lam = choose_shrinkage(config, looks, reduction, again)
+    whitening = fit_whitening(looks, reduction, lam, config.floor, config.metric)
+    return with_place(whitening, moments, config.place) if moments.d > looks.d else whitening
+
+
 def choose_shrinkage(
     config: Config, moments: Moments, reduction: Reduction, again: Callable[[], Iterable[Chunk]]
 ) -> float:
@@ -199,7 +208,7 @@ def choose_shrinkage(
         return shrinkage.rblw(eigenvalues, moments.n)
     fourth = 0.0
     for chunk in again():
-        squares = (((chunk.rows - moments.mean) @ W) ** 2).sum(axis=1)
+        squares = (((chunk.rows[:, : moments.d] - moments.mean) @ W) ** 2).sum(axis=1)
         fourth += float(squares @ squares)
     return shrinkage.ledoit_wolf(eigenvalues, moments.n, fourth / moments.n)
 

@@ -25,13 +25,13 @@ def scoring_graph(backbone: Backbone, whitening: Whitening, parts: Sequence[Bank
     """The backbone continued to patch scores, for one image.
 
     Outputs: "output" (h·w,) distances to the nearest bank row, "typical" (h·w,) their mean over the bank's parts, the
-    "peaks" (2,) of their smoothed maps, and the whitened patches "z" (k, h·w).
+    "peaks" (2,) of their smoothed maps, and the whitened patches "z" (k, h·w), all as `Scorer` takes them.
     """
     height, width = backbone.info.grid
     patches = height * width
     graph = Graph.reopen(backbone.graph)
     z = _whitened(graph, whitening, height, width)
-    z = graph.node("Reshape", [z, graph.constant(np.array([whitening.k, patches], np.int64))])
+    z = graph.node("Reshape", [z, graph.constant(np.array([len(whitening.A), patches], np.int64))])
     first = graph.constant(np.array([0], np.int64))
     squares = graph.node("ReduceSumSquare", [z, first], keepdims=1)
     queries = graph.node("Concat", [z, squares, graph.constant(np.ones((1, patches), np.float32))], axis=0)
@@ -41,7 +41,7 @@ def scoring_graph(backbone: Backbone, whitening: Whitening, parts: Sequence[Bank
     outputs = {
         "typical": (typical, [patches]),
         "peaks": (graph.node("Concat", peaks, axis=0), [2]),
-        "z": (z, [whitening.k, patches]),
+        "z": (z, [len(whitening.A), patches]),
     }
     return bytes(graph.model(nearest, [patches], **outputs).SerializeToString())
 

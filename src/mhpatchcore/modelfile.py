@@ -1,6 +1,7 @@
 """One file per model: a safetensors file (no pickle) whose metadata is one JSON document.
 
-Format 2 added the history and the witnesses of the calibration images; files of format 1 are read without them.
+Format 2 added the history and the witnesses of the calibration images; files of format 1 are read without them. Format
+3 added the place of patches, which earlier files do not count.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ from mhpatchcore.moments import Moments
 from mhpatchcore.whitening import Whitening
 from mhpatchcore.witnesses import Witness, stacked, unstacked
 
-FORMAT = 2
+FORMAT = 3
 KEY = "mhpatchcore"
+NO_PLACE = {"place": 0.0}
 
 
 def save(detector: Detector, path: Path) -> None:
@@ -40,7 +42,12 @@ def save(detector: Detector, path: Path) -> None:
         "backbone": detector.backbone.info.to_json(),
         "graph_sha256": detector.backbone.graph_sha256,
         "n_patches": detector.moments.n,
-        "whitening": {"lam": whitening.lam, "jitter": whitening.jitter, "retained": whitening.retained},
+        "whitening": {
+            "lam": whitening.lam,
+            "jitter": whitening.jitter,
+            "retained": whitening.retained,
+            "placed": whitening.placed,
+        },
         "calibration": {"false_alarm": calibration.false_alarm, "method": calibration.method},
         "images": list(detector.images),
         "history": [event.to_json() for event in detector.history],
@@ -75,7 +82,7 @@ def load(path: Path) -> Detector:
     try:
         _check_graph(tensors["backbone.graph"], document["graph_sha256"])
         return Detector(
-            config=Config.from_json(document["config"]),
+            config=Config.from_json(NO_PLACE | document["config"]),
             backbone=Backbone(
                 BackboneInfo.from_json(document["backbone"]), tensors["backbone.graph"].tobytes()
             ),

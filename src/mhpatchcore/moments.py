@@ -72,6 +72,11 @@ class Moments:
         scatter += np.outer(delta * (self.n * other.n / n), delta)
         return Moments(n, mean, scatter, self.rest + lost)
 
+    def leading(self, d: int) -> Moments:
+        """Those of the first d columns."""
+        rest = self.rest if isinstance(self.rest, float) else self.rest[:d]
+        return Moments(self.n, self.mean[:d], self.M2[:d, :d], rest)
+
     @property
     def d(self) -> int:
         return len(self.mean)

@@ -37,6 +37,7 @@ MH: dict[str, Any] = {
     "metric": "mahalanobis",
     "shrinkage": 0.07,
     "floor": 1e-8,
+    "place": 0.0,
     "constructor": "tree",
     "K": 1000,
     "m_c": 256,

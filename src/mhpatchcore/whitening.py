@@ -4,11 +4,18 @@
 Σ_reg = floor(shrink(Σ̂))                    in the reduced space
 Σ_L = Σ_reg + δI = LLᵀ                      δ: the smallest jitter for which Cholesky succeeds
 z = L⁻¹ũ = A(u − ū),  A = L⁻¹Wᵀ             ‖z(u) − z(v)‖² = (ũ − ṽ)ᵀ Σ_L⁻¹ (ũ − ṽ)
+
+Beyond the paper, a patch's place p (row, column) may follow its look u, as two further columns of z that are weighed
+by how closely a look tells the place among the normal images: where every image shows the same at the same place a
+look that stands elsewhere is odd, and where anything may be anywhere the place means nothing.
+
+s² = diag(Σ_pp − Σ_pu Σ_uu⁻¹ Σ_up)          what linear regression of p on u leaves
+z = [A(u − ū), c·(p − p̄)/s]                 c = 0: the paper
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -20,6 +27,7 @@ from mhpatchcore.errors import UserError
 from mhpatchcore.moments import Moments
 
 ROWS_PER_BLOCK = 1024
+RIDGE = 1e-6
 JITTER_MIN, JITTER_FACTOR, JITTER_MAX = 1e-12, 10.0, 1.0
 
 
@@ -39,13 +47,17 @@ class Reduction:
 
 @dataclass(frozen=True, eq=False)
 class Whitening:
-    """The affine map z = A(u − mean), with the numbers that made it: λ, the jitter δ, retained variance."""
+    """The affine map z = A(u − mean), with the numbers that made it: λ, the jitter δ, retained variance.
+
+    The last `placed` rows and columns of A (0 or 2) are for the place.
+    """
 
     A: Doubles
     mean: Doubles
     lam: float
     jitter: float
     retained: float
+    placed: int = 0
 
     @cached_property
     def _matrix(self) -> Floats:
@@ -56,8 +68,8 @@ class Whitening:
         return (self.A @ self.mean).astype(np.float32)
 
     def __call__(self, u: Array) -> Floats:
-        """Descriptors (n, d) → whitened rows (n, k)."""
-        z = np.empty((len(u), self.k), np.float32)
+        """Descriptors (n, d) → whitened rows (n, k), both with two further columns where the place counts."""
+        z = np.empty((len(u), len(self.A)), np.float32)
         for start in range(0, len(u), ROWS_PER_BLOCK):  # halves are made floats only a few at a time
             piece = slice(start, start + ROWS_PER_BLOCK)
             np.matmul(as_float32(u[piece]), self._matrix, out=z[piece])
@@ -66,10 +78,12 @@ class Whitening:
 
     @property
     def k(self) -> int:
-        return len(self.A)
+        """Directions of the look."""
+        return len(self.A) - self.placed
 
     def __repr__(self) -> str:
-        return f"Whitening(d={len(self.mean)}, k={self.k}, retained={self.retained:.4f}, lam={self.lam:.3g})"
+        d = len(self.mean) - self.placed
+        return f"Whitening(d={d}, k={self.k}, retained={self.retained:.4f}, lam={self.lam:.3g})"
 
 
 def principal_directions(covariance: Doubles) -> tuple[Doubles, Doubles]:
@@ -117,6 +131,28 @@ def fit_whitening(
     covariance = regularised(W.T @ moments.covariance @ W, lam, floor)
     L, jitter = jittered_cholesky(covariance)
     return Whitening(np.linalg.solve(L, W.T), moments.mean, lam, jitter, reduction.retained)
+
+
+def with_place(whitening: Whitening, moments: Moments, weight: float) -> Whitening:
+    """The whitening of looks (k, d) continued to places, which are the last two columns of `moments`."""
+    k, d = whitening.A.shape
+    A = np.zeros((k + 2, d + 2))
+    A[:k, :d] = whitening.A
+    A[[k, k + 1], [d, d + 1]] = weight / place_spread(moments)
+    return replace(whitening, A=A, mean=moments.mean, placed=2)
+
+
+def place_spread(moments: Moments) -> Doubles:
+    """s (2,): by how many cells a patch's look leaves its row and its column open; not below one cell."""
+    d = moments.d - 2
+    covariance = moments.covariance
+    looks, cross, places = covariance[:d, :d], covariance[:d, d:], np.diag(covariance)[d:]
+    ridge = max(RIDGE * float(np.trace(looks)) / d, 1e-12)
+    told = np.sum(cross * np.linalg.solve(looks + ridge * np.eye(d), cross), axis=0)
+    # d columns explain d of n rows by chance alone
+    by_chance = (moments.n - 1) / (moments.n - d - 1) if moments.n > d + 1 else np.inf
+    spread: Doubles = np.sqrt(np.clip((places - told) * by_chance, 1.0, np.maximum(places, 1.0)))
+    return spread
 
 
 def regularised(covariance: Doubles, lam: float, floor: float) -> Doubles:

@@ -55,9 +55,9 @@ def graph_of(maps: list[Floats]) -> tuple[Graph, list[FeatureMap]]:
     return graph, layers
 
 
-def run_tail(maps: list[Floats], kind: str) -> Floats:
+def run_tail(maps: list[Floats], kind: str, place: bool = False) -> Floats:
     graph, layers = graph_of(maps)
-    tail = append_descriptors(graph, layers, kind)
+    tail = append_descriptors(graph, layers, kind, place)
     session = make_session(
         graph.model(tail.name, ["N", tail.height, tail.width, tail.channels]).SerializeToString(), 1
     )
@@ -77,6 +77,16 @@ def test_patchcore_equals_the_literal_unfolding(channels: tuple[int, ...]) -> No
 def test_concat_equals_its_definition(channels: tuple[int, ...]) -> None:
     maps = random_maps(channels)
     assert relative_error(run_tail(maps, "concat"), literal_concat(maps)) < 1e-6
+
+
+@pytest.mark.parametrize("kind", ["concat", "patchcore"])
+def test_the_place_follows_the_descriptor(kind: str) -> None:
+    maps = random_maps((40, 112))
+    placed = run_tail(maps, kind, place=True)
+    assert np.array_equal(placed[..., :-2], run_tail(maps, kind))
+    rows, columns = np.indices((9, 10))
+    for image in placed:
+        assert np.array_equal(image[..., -2], rows) and np.array_equal(image[..., -1], columns)
 
 
 def test_the_papers_backbone_has_a_closed_form() -> None:

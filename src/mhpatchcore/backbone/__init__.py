@@ -24,21 +24,23 @@ def load(
     width: int = 224,
     layers: Sequence[str] = (),
     descriptor: str = "",
+    place: bool = False,
     threads: int = 0,
 ) -> Backbone:
     """A backbone by name, or from a user's own ONNX file (a path that ends in .onnx).
 
     `weights` names a local weights file; otherwise they come with the package or from the hub, where `tag`
-    picks the training recipe. The graph is kept in the cache folder, keyed by everything that shapes it.
+    picks the training recipe. With `place` the row and column of a patch follow its descriptor. The graph is kept
+    in the cache folder, keyed by everything that shapes it.
     """
     # the ONNX tools are needed to build a graph, not to run one from a model file: imported on demand
     from mhpatchcore.backbone import building, custom
 
     size = (height, width)
     if str(name).endswith(".onnx"):
-        info, graph = custom.load_custom(Path(name), size, layers, descriptor)
+        info, graph = custom.load_custom(Path(name), size, layers, descriptor, place)
     else:
         info, graph = building.load_named(
-            name, Path(weights) if weights else None, tag, size, layers, descriptor
+            name, Path(weights) if weights else None, tag, size, layers, descriptor, place
         )
     return Backbone(info, graph, threads)

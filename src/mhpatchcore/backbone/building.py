@@ -26,7 +26,13 @@ ARCHITECTURES: dict[str, Architecture] = {**efficientnet_lite.ARCHITECTURES, **r
 
 
 def load_named(
-    name: str, file: Path | None, tag: str, size: tuple[int, int], layers: Sequence[str], descriptor: str
+    name: str,
+    file: Path | None,
+    tag: str,
+    size: tuple[int, int],
+    layers: Sequence[str],
+    descriptor: str,
+    place: bool = False,
 ) -> tuple[BackboneInfo, bytes]:
     """The description and the graph of a named network, from the cache or built now."""
     if name not in ARCHITECTURES:
@@ -39,13 +45,13 @@ def load_named(
     descriptor = by_network.get(descriptor, descriptor)
     path, source = find_weights(name, tag, file)
     sha256 = sha256_of(path)
-    key = f"{name}-{sha256[:16]}-{'-'.join(layers)}-{descriptor}-{size[0]}x{size[1]}-v{GRAPH_VERSION}"
+    key = f"{name}-{sha256[:16]}-{'-'.join(layers)}-{descriptor}{'-place' * place}-{size[0]}x{size[1]}-v{GRAPH_VERSION}"
     cached = _read_cache(key)
     if cached:
         info, graph = cached
         return replace(info, weights_source=source), graph
     weights = load_weights(name, tag, file)
-    graph, tail = build_graph(architecture, weights.state, size, layers, descriptor)
+    graph, tail = build_graph(architecture, weights.state, size, layers, descriptor, place)
     give_back()
     info = BackboneInfo(
         name=name,
@@ -56,7 +62,8 @@ def load_named(
         height=size[0],
         width=size[1],
         grid=(tail.height, tail.width),
-        dim=tail.channels,
+        dim=tail.channels - 2 * place,
+        place=place,
     )
     with suppress(UserError, OSError):  # a folder that cannot be written costs a second per start, no more
         _write_cache(key, info, graph)
@@ -69,6 +76,7 @@ def build_graph(
     size: tuple[int, int],
     layers: Sequence[str],
     descriptor: str,
+    place: bool = False,
 ) -> tuple[bytes, FeatureMap]:
     """The network cut after its last needed layer, ending in descriptors: ONNX bytes and the final map."""
     graph = Graph(architecture.name, *size)
@@ -88,7 +96,7 @@ def build_graph(
     unknown = [layer for layer in layers if layer not in maps]
     if unknown:
         raise UserError(f"{architecture.name} has no layer '{unknown[0]}'; it has: {', '.join(maps)}")
-    tail = append_descriptors(graph, [maps[layer] for layer in layers], descriptor)
+    tail = append_descriptors(graph, [maps[layer] for layer in layers], descriptor, place)
     return graph.model(tail.name, ["N", tail.height, tail.width, tail.channels]).SerializeToString(), tail
 
 

@@ -41,7 +41,7 @@ NEEDED: dict[str, tuple[type | UnionType, int | None, str]] = {
 
 
 def load_custom(
-    path: Path, size: tuple[int, int], layers: Sequence[str], descriptor: str
+    path: Path, size: tuple[int, int], layers: Sequence[str], descriptor: str, place: bool = False
 ) -> tuple[BackboneInfo, bytes]:
     """The user's network between our normalisation and our descriptor tail, as one graph."""
     if not path.is_file():
@@ -57,7 +57,7 @@ def load_custom(
     graph = Graph(path.stem, *size)
     image = graph.normalised_image(description["mean"], description["std"])
     _insert(graph, network, image)
-    tail = append_descriptors(graph, maps, descriptor)
+    tail = append_descriptors(graph, maps, descriptor, place)
     info = BackboneInfo(
         name=path.name,
         weights_sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
@@ -67,7 +67,8 @@ def load_custom(
         height=size[0],
         width=size[1],
         grid=(tail.height, tail.width),
-        dim=tail.channels,
+        dim=tail.channels - 2 * place,
+        place=place,
     )
     model = graph.model(tail.name, ["N", tail.height, tail.width, tail.channels])
     return info, model.SerializeToString()

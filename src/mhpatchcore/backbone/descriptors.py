@@ -6,6 +6,8 @@
 to d0). Every step is linear, so unfolding and both poolings collapse into one 3×3 convolution per layer. Each
 output mixes only neighbouring channels, so that convolution is grouped and nothing is ever unfolded. With 512
 channels it is the depthwise kernel [1 1 1; 1 2 1; 1 1 1]/10, with 1024 the mean of two channels' 3×3 means.
+
+Where a patch is can be told along with what it looks like: two last columns, its row and column in the grid.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from math import gcd
 
 import numpy as np
 
-from mhpatchcore.arrays import Doubles
+from mhpatchcore.arrays import Doubles, Floats
 from mhpatchcore.backbone.architecture import FeatureMap
 from mhpatchcore.backbone.graph import Graph
 from mhpatchcore.errors import UserError
@@ -24,8 +26,13 @@ PATCHCORE_DIM = 1024
 LOCAL = "local_"
 
 
-def append_descriptors(graph: Graph, maps: Sequence[FeatureMap], kind: str) -> FeatureMap:
-    """Add the descriptor tail; the result is (N, h, w, d) on the grid of the first (finest) layer."""
+def append_descriptors(
+    graph: Graph, maps: Sequence[FeatureMap], kind: str, place: bool = False
+) -> FeatureMap:
+    """Add the descriptor tail; the result is (N, h, w, d) on the grid of the first (finest) layer.
+
+    With `place` it is (N, h, w, d + 2).
+    """
     tails = {"concat": _local_means, "patchcore": _patchcore}
     if kind not in tails:
         raise UserError(f"unknown descriptor '{kind}'; choose one of: {', '.join(tails)}")
@@ -33,6 +40,8 @@ def append_descriptors(graph: Graph, maps: Sequence[FeatureMap], kind: str) -> F
     if any(layer.height > height or layer.width > width for layer in maps):
         raise UserError("list the layer with the finest grid first: the others are aligned to it")
     locals_ = tails[kind](graph, maps)
+    if place:
+        locals_.append(_place_map(graph, maps[0]))
     aligned = []
     for i, layer in enumerate(locals_):
         # published, so that scoring can whiten each layer on its own grid, before alignment
@@ -43,6 +52,20 @@ def append_descriptors(graph: Graph, maps: Sequence[FeatureMap], kind: str) -> F
     joined = aligned[0] if len(aligned) == 1 else graph.node("Concat", aligned, axis=1)
     rows = graph.node("Transpose", [joined], perm=[0, 2, 3, 1])
     return FeatureMap(rows, sum(layer.channels for layer in locals_), height, width)
+
+
+def place_columns(grid: tuple[int, int]) -> Floats:
+    """The row and column of every patch of a grid (h·w, 2), in cells, which halves hold exactly."""
+    row, column = np.indices(grid, np.float32)
+    return np.stack([row.ravel(), column.ravel()], axis=1)
+
+
+def _place_map(graph: Graph, like: FeatureMap) -> FeatureMap:
+    """The places of a layer's grid as a map of two channels, for as many images as the layer has."""
+    places = place_columns((like.height, like.width)).T.reshape(1, 2, like.height, like.width)
+    images = graph.node("Shape", [like.name], start=0, end=1)
+    shape = graph.node("Concat", [images, graph.constant(np.array(places.shape[1:], np.int64))], axis=0)
+    return FeatureMap(graph.node("Expand", [graph.constant(places), shape]), 2, like.height, like.width)
 
 
 def _local_means(graph: Graph, maps: Sequence[FeatureMap]) -> list[FeatureMap]:

@@ -16,7 +16,7 @@ from mhpatchcore.parallel import available_cores
 
 @dataclass(frozen=True)
 class BackboneInfo:
-    """Everything about a backbone that a model file records."""
+    """Everything about a backbone that a model file records; `dim` is d, the length of a descriptor."""
 
     name: str
     weights_sha256: str
@@ -28,6 +28,12 @@ class BackboneInfo:
     grid: tuple[int, int]
     dim: int
     precision: str = "fp32"
+    place: bool = False
+
+    @property
+    def columns(self) -> int:
+        """What a patch is told by: the `dim` numbers of its look and, with `place`, its row and column."""
+        return self.dim + 2 * self.place
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -53,7 +59,7 @@ class Backbone:
         return make_session(self.graph, self.threads)
 
     def __call__(self, images: Array) -> Floats:
-        """(N, H, W, 3) pixels in 0..255 → descriptors (N, h, w, d)."""
+        """(N, H, W, 3) pixels in 0..255 → descriptors (N, h, w, d), or (N, h, w, d + 2) with their place."""
         feed = {"image": np.ascontiguousarray(images, np.float32)}
         result: Floats = self.session.run(None, feed)[0]
         return result

@@ -71,6 +71,11 @@ def fit(
     floor: float = typer.Option(
         None, help="Eigenvalue floor, relative to their mean.", rich_help_panel=GEOMETRY
     ),
+    place: float = typer.Option(
+        None,
+        help="How much it counts that a patch is not where its like is seen (0: the paper).",
+        rich_help_panel=GEOMETRY,
+    ),
     constructor: str = typer.Option(
         None, help="always-full, tree, offline-greedy, kmeans, geores or random.", rich_help_panel=BANK
     ),
