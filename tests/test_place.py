@@ -58,12 +58,22 @@ def test_distances_add_up() -> None:
     u = looks_and_places(0.3)
     moments = Moments.of(u)
     looks = moments.leading(6)
-    plain = fit_whitening(looks, reduce_by(looks, components=4), lam=0.5)
+    plain = fit_whitening(looks, reduce_by(looks, components=4), lam=0.0)
     placed = with_place(plain, moments, 0.5)
     assert (plain.k, placed.k, placed(u).shape) == (4, 4, (len(u), 6))
     apart = ((u[0, -2:] - u[100, -2:]) / place_spread(moments)) ** 2
     ours, theirs = (((z[0] - z[100]) ** 2).sum() for z in (placed(u), plain(u[:, :6])))
     assert ours == pytest.approx(theirs + 0.25 * apart.sum(), rel=1e-4)
+
+
+def test_the_place_weighs_the_same_whatever_looks_are_measured_in() -> None:
+    u = looks_and_places(0.3) * np.array([7.0] * 6 + [1.0] * 2)
+    moments = Moments.of(u)
+    looks = moments.leading(6)
+    euclidean = fit_whitening(looks, reduce_by(looks, None), lam=0.0, metric="euclidean")
+    spreads = with_place(euclidean, moments, 1.0)(u).var(axis=0, ddof=1)
+    told = place_columns(GRID).var(axis=0) / place_spread(moments) ** 2
+    assert spreads[6:] == pytest.approx(spreads[:6].mean() * told, rel=1e-3)
 
 
 def halves(seed: int) -> np.ndarray:

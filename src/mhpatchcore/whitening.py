@@ -10,7 +10,8 @@ by how closely a look tells the place among the normal images: where every image
 look that stands elsewhere is odd, and where anything may be anywhere the place means nothing.
 
 s² = diag(Σ_pp − Σ_pu Σ_uu⁻¹ Σ_up)          what linear regression of p on u leaves
-z = [A(u − ū), c·(p − p̄)/s]                 c = 0: the paper
+t² = tr(A Σ_uu Aᵀ)/k                        1 where looks are whitened without shrinkage
+z = [A(u − ū), c·t·(p − p̄)/s]               c = 0: the paper
 """
 
 from __future__ import annotations
@@ -136,9 +137,10 @@ def fit_whitening(
 def with_place(whitening: Whitening, moments: Moments, weight: float) -> Whitening:
     """The whitening of looks (k, d) continued to places, which are the last two columns of `moments`."""
     k, d = whitening.A.shape
+    typical = np.sqrt(np.sum(whitening.A @ moments.covariance[:d, :d] * whitening.A) / k)
     A = np.zeros((k + 2, d + 2))
     A[:k, :d] = whitening.A
-    A[[k, k + 1], [d, d + 1]] = weight / place_spread(moments)
+    A[[k, k + 1], [d, d + 1]] = weight * typical / place_spread(moments)
     return replace(whitening, A=A, mean=moments.mean, placed=2)
 
 
