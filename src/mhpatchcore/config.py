@@ -66,7 +66,7 @@ class Config:
     metric: str = "mahalanobis"
     shrinkage: str | float = 0.9
     floor: float = 1e-8
-    place: float = 0.5
+    place: float = 0.6
     # bank
     constructor: str = "always-full"
     K: int = 5000
