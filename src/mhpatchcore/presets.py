@@ -73,7 +73,8 @@ def _geores(name: str, title: str, role: str, **changes: Any) -> Preset:
 
 _ALL = (
     Preset("default", "mhpatchcore", "what `fit` does without flags"),
-    Preset("fast", "mhpatchcore, fast", "smaller view and bank", {"size": 160, "K": 1000}),
+    # so few rows cannot stand for looks and places both
+    Preset("fast", "mhpatchcore, fast", "smaller view and bank", {"size": 160, "K": 1000, "place": 0.0}),
     Preset("accurate", "mhpatchcore, accurate", "larger view", {"size": 320}),
     _mh(
         "patchcore",
