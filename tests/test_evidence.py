@@ -72,22 +72,26 @@ def test_nearest_patches_are_the_nearest_bank_rows_of_different_images(detector:
 
 def test_shares_add_up(detector: Detector) -> None:
     place = detector.explain(spoiled()).places[0]
-    assert [one.layer for one in place.layers] == [*detector.backbone.info.layers, "place"]
-    assert [one.stride for one in place.layers] == [8, 16, 8]
-    assert sum(one.share for one in place.layers) == pytest.approx(1)
+    assert [one.layer for one in place.layers] == list(detector.backbone.info.layers)
+    assert [one.stride for one in place.layers] == [8, 16]
+    assert 0 <= place.elsewhere < 0.5
+    assert sum(one.share for one in place.layers) + place.elsewhere == pytest.approx(1)
     shares = [one.share for one in place.directions]
     assert shares == sorted(shares, reverse=True) and 0 < sum(shares) <= 1
     assert all(0 <= one.direction < detector.whitening.k for one in place.directions)
 
 
 def test_a_layer_that_does_not_differ_carries_nothing(detector: Detector) -> None:
-    from mhpatchcore.evidence import _layer_shares
+    from mhpatchcore.evidence import _shares
 
     difference = np.zeros(detector.backbone.info.columns)
+    assert [one.share for one in _shares(detector, difference)[0]] == [0, 0]
     difference[:40] = np.random.default_rng(0).normal(size=40)  # block4 has 40 channels
-    assert [one.share for one in _layer_shares(detector, difference)] == pytest.approx([1, 0, 0])
+    layers, elsewhere = _shares(detector, difference)
+    assert [*(one.share for one in layers), elsewhere] == pytest.approx([1, 0, 0])
     difference[:40], difference[-1] = 0, 3  # three columns farther right
-    assert [one.share for one in _layer_shares(detector, difference)] == pytest.approx([0, 0, 1])
+    layers, elsewhere = _shares(detector, difference)
+    assert [*(one.share for one in layers), elsewhere] == pytest.approx([0, 0, 1])
 
 
 def test_a_calm_image_is_explained_at_its_worst_patch(detector: Detector) -> None:

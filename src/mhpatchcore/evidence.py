@@ -6,7 +6,7 @@ With Δu = u − m the difference to the nearest bank row, and Δz = AΔu,
     δ = ΔuᵀAᵀAΔu = Σ_l Δu_l·(AᵀAΔu)_l           the share of layer l is its term / δ
 
 Directions mix the layers, so a layer's term holds half of each product with the other layers: it can be negative
-where layers contradict each other, and all of them add up to 1. Where the place counts, it has a share like a layer.
+where layers contradict each other. With the share of the place, where it counts, they add up to 1.
 """
 
 from __future__ import annotations
@@ -47,10 +47,7 @@ class NormalPatch:
 
 @dataclass(frozen=True)
 class LayerShare:
-    """How much of the squared distance a layer of the backbone carries; `stride` is the grid it sees, in pixels.
-
-    The "place" is the last of them: what it adds that the patch stands elsewhere in the image.
-    """
+    """How much of the squared distance a layer of the backbone carries; `stride` is the grid it sees, in pixels."""
 
     layer: str
     stride: int
@@ -70,6 +67,7 @@ class Place:
     """The worst patch of one region: its box in the original image and its score, and what it was compared with.
 
     `region` is None on an image that has no region over the threshold: its worst patch is explained all the same.
+    `elsewhere` is the share of the squared distance that comes from where the nearest normal patch stands in its image.
     """
 
     region: Region | None
@@ -77,6 +75,7 @@ class Place:
     score: float
     nearest: tuple[NormalPatch, ...]
     layers: tuple[LayerShare, ...]
+    elsewhere: float
     directions: tuple[DirectionShare, ...]
 
 
@@ -114,13 +113,15 @@ def explain(
         distances = _distances(detector, u)
         rows = _nearest_of_each_image(distances, detector.bank_origin[:, 0])
         difference = u.astype(np.float64) - detector.bank_raw[rows[0]]
+        layers, elsewhere = _shares(detector, difference)
         places.append(
             Place(
                 region=region,
                 box=in_original(patch_box(detector, row, column), result.geometry, detector.config.size),
                 score=float(result.patches.a[row, column]),
                 nearest=tuple(_normal_patch(detector, r, float(distances[r]), folders) for r in rows),
-                layers=_layer_shares(detector, difference),
+                layers=layers,
+                elsewhere=elsewhere,
                 directions=_direction_shares(detector.whitening.A @ difference, detector.whitening.k),
             )
         )
@@ -226,20 +227,21 @@ def _file_in(folder: Path, name: str) -> Path:
     return (folder.parent if name.startswith(f"{folder.name}/") else folder) / name
 
 
-def _layer_shares(detector: Detector, difference: Doubles) -> tuple[LayerShare, ...]:
+def _shares(detector: Detector, difference: Doubles) -> tuple[tuple[LayerShare, ...], float]:
+    """What each layer has in the squared distance, and what the place has."""
     from mhpatchcore.backbone.graph import Graph
 
     named = Graph.reopen(detector.backbone.graph).named
-    info, A = detector.backbone.info, detector.whitening.A
-    layers = (*info.layers, *(["place"] if info.place else []))
+    layers, A = detector.backbone.info.layers, detector.whitening.A
     shapes = [named[f"{LOCAL}{i}"] for i in range(len(layers))]
     terms = difference * (A.T @ (A @ difference))
     total = float(terms.sum()) or 1.0
-    pieces = np.split(terms, np.cumsum([shape[0] for shape in shapes])[:-1])
-    return tuple(
+    *looks, place = np.split(terms, np.cumsum([shape[0] for shape in shapes]))
+    shares = tuple(
         LayerShare(layer, round(detector.config.size / shape[1]), float(piece.sum()) / total)
-        for layer, shape, piece in zip(layers, shapes, pieces, strict=True)
+        for layer, shape, piece in zip(layers, shapes, looks, strict=True)
     )
+    return shares, float(place.sum()) / total
 
 
 def _direction_shares(z: Doubles, k: int) -> tuple[DirectionShare, ...]:

@@ -23,6 +23,7 @@ PATCH = "#E69F00"
 CELLS = 8.5  # of the grid, across a crop
 WHOLE_WIDTH, CROP_WIDTH, LINE_HEIGHT = 4.6, 1.9, 2.65
 NAME_LENGTH = 24
+WORTH_TELLING = 0.05  # of a distance, for standing elsewhere
 
 
 @rc_context(STYLE)
@@ -122,6 +123,8 @@ def _label(axes: Axes, title: str, note: str) -> None:
 
 def _place_note(place: Place, threshold: float) -> str:
     layers = [f"{one.share:.0%} {one.layer} ({one.stride} px grid)" for one in place.layers]
+    if place.elsewhere >= WORTH_TELLING:
+        layers.append(f"{place.elsewhere:.0%} because it stands elsewhere")
     return "\n".join([f"{place.score:.4g} = {place.score / threshold:.2f} × pixel threshold", *layers])
 
 
