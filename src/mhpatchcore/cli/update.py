@@ -71,11 +71,11 @@ def update(
         "history": history_facts(detector),
         "seconds": seconds,
     }
-    if not returned and before.calibration.n and detector.threshold > RISE * before.threshold:
+    if before.calibration.n and detector.threshold > RISE * before.threshold:
+        picked = "" if returned else "use --returned for parts that were picked because they had been rejected, and "
         warn(
             f"the threshold has risen from {before.threshold:.4g} to {detector.threshold:.4g}, so fewer defects are "
-            "found: use --returned for parts that were picked because they had been rejected, "
-            "and `calibrate --with` a fair sample of today's parts"
+            f"found: {picked}`calibrate --with` a fair sample of today's parts"
         )
     if as_json:
         print_json(facts)
