@@ -72,10 +72,10 @@ def update(
         "seconds": seconds,
     }
     if before.calibration.n and detector.threshold > RISE * before.threshold:
-        picked = "" if returned else "use --returned for parts that were picked because they had been rejected, and "
+        picked = "use --returned for parts that were picked because they had been rejected, and "
         warn(
             f"the threshold has risen from {before.threshold:.4g} to {detector.threshold:.4g}, so fewer defects are "
-            f"found: {picked}`calibrate --with` a fair sample of today's parts"
+            f"found: {'' if returned else picked}`calibrate --with` a fair sample of today's parts"
         )
     if as_json:
         print_json(facts)
