@@ -86,6 +86,7 @@ def test_image_names_stay_apart_and_the_history_names_all(models: list[Detector]
         ({"size": 64}, "backbone's height is 96 in the one and 64"),
         ({"layers": ("block4",)}, "backbone's layers"),
         ({"metric": "euclidean"}, "metric is mahalanobis"),
+        ({"place": 0.0}, "place is 0.6 in the one and 0.0"),
         ({"resize": 96}, "resize is None"),
         ({"false_alarm": 0.2}, "false_alarm.*calibrate one of them"),
         ({"constructor": "tree"}, "constructor is always-full"),

@@ -104,12 +104,15 @@ class Suspect:
 
 
 def rank_images(extraction: Extraction, whitening: Whitening, bank: Patches) -> Ranking:
-    """All training images by how far they stand apart; the first ones with their patch scores."""
-    config, origin = extraction.config, bank.origin[:, 0]
-    scorer = Scorer(bank.z, extraction.backbone.info.grid, config)
+    """All training images by how far they stand apart; the first ones with their patch scores.
+
+    Only looks count: of plain background the bank keeps so few rows that hardly a place has those of two other images.
+    """
+    config, origin, k = extraction.config, bank.origin[:, 0], whitening.k
+    scorer = Scorer(np.ascontiguousarray(bank.z[:, :k]), extraction.backbone.info.grid, config)
 
     def judged(chunk: Chunk) -> list[tuple[float, int, Floats]]:
-        pieces = np.split(whitening(chunk.rows), len(chunk.images))
+        pieces = np.split(whitening(chunk.rows)[:, :k], len(chunk.images))
         maps = [suspicious_patches(z, scorer, origin, i) for i, z in zip(chunk.images, pieces, strict=True)]
         return [
             (float(view_map(a, config.size, config.size, config.sigma).max()), image, a)

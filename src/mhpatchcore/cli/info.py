@@ -43,6 +43,7 @@ def info(
         f"  whitening   {backbone.dim} → {facts['dimensions']} dimensions, {facts['retained_variance']:.2%} retained"
     )
     print(f"              shrinkage {facts['shrinkage']:.3g}, jitter {detector.whitening.jitter:.0e}")
+    print(f"              place counts {detector.config.place:g}")
     print(f"  bank        {facts['rows']} rows by {detector.config.constructor}")
     print(f"  score       {detector.config.score}")
     print(f"  threshold   {threshold_note(detector)}")

@@ -58,12 +58,12 @@ def _rank(detector: Detector) -> tuple[int, str]:
 def _check_alike(one: Detector, other: Detector, label: str, other_label: str) -> None:
     """Refuse models that do not measure in the same way, or that have images in common."""
     pair = f"{label} and {other_label}"
-    for name in ("name", "weights_sha256", "layers", "descriptor", "place", "height", "width", "precision"):
+    for name in ("name", "weights_sha256", "layers", "descriptor", "height", "width", "precision"):
         _check_equal(pair, f"backbone's {name}", *(getattr(d.backbone.info, name) for d in (one, other)))
-    _check_equal(pair, "backbone's graph", one.backbone.graph_sha256[:12], other.backbone.graph_sha256[:12])
     for field in fields(Config):
         if field.name not in DECIDED_BY_THE_GRAPH:
             _check_equal(pair, field.name, *(getattr(d.config, field.name) for d in (one, other)))
+    _check_equal(pair, "backbone's graph", one.backbone.graph_sha256[:12], other.backbone.graph_sha256[:12])
     if _shared_rows(one.bank_raw, other.bank_raw) > SHARED_ROWS:
         raise UserError(
             f"{pair} have learnt from the same images, which would count twice; "
