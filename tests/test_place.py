@@ -54,6 +54,14 @@ def test_fewer_patches_than_numbers_tell_nothing() -> None:
     assert place_spread(Moments.of(u)) == pytest.approx(place_columns(GRID).std(axis=0, ddof=1))
 
 
+def test_looks_that_are_all_alike_tell_nothing() -> None:
+    u = looks_and_places(0.0, images=2)
+    u[:, :-2] = 3.0
+    assert place_spread(Moments.of(u)) == pytest.approx(place_columns(GRID).std(axis=0), rel=0.01)
+    three = np.tile(place_columns(GRID)[[0, 20, 40]], 2)  # too few rows to tell, and the look is the place
+    assert place_spread(Moments.of(three)) == pytest.approx(np.maximum(three[:, -2:].std(axis=0, ddof=1), 1))
+
+
 def test_distances_add_up() -> None:
     u = looks_and_places(0.3)
     moments = Moments.of(u)

@@ -150,10 +150,11 @@ def place_spread(moments: Moments) -> Doubles:
     covariance = moments.covariance
     looks, cross, places = covariance[:d, :d], covariance[:d, d:], np.diag(covariance)[d:]
     ridge = max(RIDGE * float(np.trace(looks)) / d, 1e-12)
-    told = np.sum(cross * np.linalg.solve(looks + ridge * np.eye(d), cross), axis=0)
+    left = places - np.sum(cross * np.linalg.solve(looks + ridge * np.eye(d), cross), axis=0)
     # d columns explain d of n rows by chance alone
     by_chance = (moments.n - 1) / (moments.n - d - 1) if moments.n > d + 1 else np.inf
-    spread: Doubles = np.sqrt(np.clip((places - told) * by_chance, 1.0, np.maximum(places, 1.0)))
+    unexplained = np.maximum(left, 1e-12) * by_chance  # rounding may leave less than nothing
+    spread: Doubles = np.sqrt(np.clip(unexplained, 1.0, np.maximum(places, 1.0)))
     return spread
 
 
