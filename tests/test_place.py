@@ -93,7 +93,7 @@ def halves(seed: int) -> np.ndarray:
 
 
 def test_a_part_the_wrong_way_round_is_odder_where_places_count() -> None:
-    """Upside down it shows the same stripes and checks, but for the seam between them, in the other half."""
+    """Mirrored it shows the same stripes and checks, but for the seam between them, each in the other half."""
     pictures = [halves(seed) for seed in range(12)]
     around = {}
     for weight in (0.0, 0.5):
