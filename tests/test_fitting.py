@@ -98,6 +98,21 @@ def test_arrays_and_files_give_the_same_model(pictures: list[np.ndarray], detect
     assert_same_model(Detector.fit(pictures, SMALL), detector)
 
 
+def test_the_order_of_a_list_of_files_does_not_matter(folder: Path, detector: Detector) -> None:
+    files = [folder / f"{i:02d}.png" for i in np.random.default_rng(0).permutation(N)]
+    anyhow = Detector.fit(files, SMALL)
+    assert_same_model(anyhow, detector)
+    assert [Path(name).name for name in anyhow.images] == list(detector.images)
+    assert_same_model(Detector.fit([str(file) for file in files], SMALL), detector)
+
+
+def test_unless_the_images_are_to_be_taken_as_they_come(folder: Path) -> None:
+    files = sorted(folder.iterdir())
+    forwards, backwards = (Detector.fit(some, SMALL, shuffle=False) for some in (files, files[::-1]))
+    assert backwards.images == forwards.images[::-1]
+    assert not np.array_equal(forwards.bank_raw, backwards.bank_raw)
+
+
 def test_moments_are_those_of_all_patches(detector: Detector, descriptors: np.ndarray) -> None:
     whole = Moments.of(descriptors.reshape(-1, descriptors.shape[2]))
     assert detector.moments.n == whole.n == N * 144

@@ -63,6 +63,16 @@ def test_also_where_chunks_fall_differently(
     assert [event.total for event in new.history] == [cut, cut + 4, N]
 
 
+def test_the_order_of_a_list_of_new_files_does_not_matter(
+    old: Detector, new: Detector, pictures: list[np.ndarray], tmp_path: Path
+) -> None:
+    files = [tmp_path / f"{i}.png" for i in range(OLD, N)]
+    for file, picture in zip(files, pictures[OLD:], strict=True):
+        Image.fromarray(picture).save(file)
+    anyhow = old.updated(files[::-1])
+    assert same(anyhow.bank_raw, new.bank_raw) and same(anyhow.calibration.scores, new.calibration.scores)
+
+
 def test_the_bank_is_full_and_knows_old_and_new_images(
     new: Detector, old: Detector, pictures: list[np.ndarray]
 ) -> None:

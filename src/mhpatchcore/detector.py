@@ -20,7 +20,7 @@ from mhpatchcore.coverage import Coverage
 from mhpatchcore.errors import ImageError, UserError
 from mhpatchcore.extraction import Execution
 from mhpatchcore.fitting import Fitted, fit
-from mhpatchcore.images import ImageLike, image_names, list_images, load_view, source_name
+from mhpatchcore.images import ImageLike, image_names, images_to_learn, load_view, source_name
 from mhpatchcore.living.history import Event, event
 from mhpatchcore.moments import Moments
 from mhpatchcore.parallel import available_cores, ordered_map
@@ -111,7 +111,7 @@ class Detector:
         """`fit`, with what `scrutiny` asks about the images."""
         config = (config or Config()).with_changes(**settings)
         execution = execution or Execution()
-        images = list_images(normals)
+        images = images_to_learn(normals, as_given=not config.shuffle)
         if not images:
             raise UserError("there are no images to learn from")
         network = backbones.load(

@@ -107,6 +107,16 @@ def list_images(source: str | Path | Sequence[ImageLike]) -> list[ImageLike]:
     return found
 
 
+def images_to_learn(source: str | Path | Sequence[ImageLike], as_given: bool) -> list[ImageLike]:
+    """`list_images`, with files by their names: a list of a folder's files, in any order, is learnt like the folder.
+
+    Arrays have no names and stay in their order; `as_given` keeps that of files too.
+    """
+    images = list_images(source)
+    files = [Path(image) for image in images if isinstance(image, str | Path)]
+    return images if as_given or len(files) < len(images) else [*sorted(files)]
+
+
 def images_below(folder: Path) -> list[Path]:
     """Image files in a folder and its subfolders, sorted, without hidden ones."""
     return sorted(

@@ -14,7 +14,7 @@ from mhpatchcore.detector import Detector
 from mhpatchcore.errors import UserError
 from mhpatchcore.extraction import Execution
 from mhpatchcore.fitting import fit
-from mhpatchcore.images import ImageLike, image_names, list_images, source_name
+from mhpatchcore.images import ImageLike, image_names, images_to_learn, source_name
 from mhpatchcore.living.history import event
 from mhpatchcore.past import Past, check_can_grow
 
@@ -27,7 +27,7 @@ def updated(
 ) -> Detector:
     """The model of the old images and the new; see `Detector.updated`."""
     check_can_grow(detector.config)
-    images = list_images(normals)
+    images = images_to_learn(normals, as_given=not detector.config.shuffle)
     if not images:
         raise UserError("there are no images to learn from")
     if returned and not detector.calibration.witnesses:
