@@ -25,7 +25,7 @@ from mhpatchcore.arrays import Array
 from mhpatchcore.datasets import find_categories
 
 VARIANTS = Path(__file__).with_name("variants.toml")
-COLUMNS = ("variant", "category", "image", "pixel", "aupro", "rows", "k", "seconds")
+COLUMNS = ("variant", "category", "image", "pixel", "aupro", "found", "rows", "k", "seconds")
 
 
 def main() -> None:
@@ -59,7 +59,7 @@ def main() -> None:
                 seconds = time.perf_counter() - started
                 cells[row, folder.name] = [
                     row, folder.name, f"{quality.image:.4f}", f"{quality.pixel:.4f}", f"{quality.aupro:.4f}",
-                    str(quality.rows), str(quality.k), f"{seconds:.0f}",
+                    f"{quality.found:.4f}", str(quality.rows), str(quality.k), f"{seconds:.0f}",
                 ]  # fmt: skip
                 print(*cells[row, folder.name], flush=True)
                 _write(out / "cells.csv", list(cells.values()))
@@ -91,17 +91,16 @@ def summary(cells: list[list[str]]) -> str:
     """Markdown: every variant's categories (image / pixel AUROC), the means, and leave-one-category-out."""
     categories = sorted({cell[1] for cell in cells})
     names = list(dict.fromkeys(cell[0] for cell in cells))
-    image = {(c[0], c[1]): float(c[2]) for c in cells}
-    pixel = {(c[0], c[1]): float(c[3]) for c in cells}
-    aupro = {(c[0], c[1]): float(c[4]) for c in cells}
+    measures = [{(c[0], c[1]): float(c[column]) for c in cells} for column in range(2, 6)]
+    image, pixel = measures[:2]
     names = [n for n in names if all((n, c) in image for c in categories)]
     lines = [
-        "| variant | " + " | ".join(categories) + " | mean image | mean pixel | mean AUPRO |",
-        "|---" * (len(categories) + 4) + "|",
+        "| variant | " + " | ".join(categories) + " | mean image | mean pixel | mean AUPRO | mean found |",
+        "|---" * (len(categories) + 5) + "|",
     ]
     for n in names:
         row = [f"{image[n, c]:.3f} / {pixel[n, c]:.3f}" for c in categories]
-        means = [f"{np.nanmean([values[n, c] for c in categories]):.4f}" for values in (image, pixel, aupro)]
+        means = [f"{np.nanmean([measure[n, c] for c in categories]):.4f}" for measure in measures]
         lines.append("| " + " | ".join([n, *row, *means]) + " |")
     if len(categories) < 2:
         return "\n".join(lines)

@@ -6,10 +6,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from PIL import Image
+from scipy.ndimage import maximum_filter
 
 from benchmarks.accuracy.descriptors import Descriptors
 from benchmarks.accuracy.trials import Trial
-from mhpatchcore.arrays import Array, Floats
+from mhpatchcore.arrays import Array, Floats, Mask
 from mhpatchcore.bank import build_bank
 from mhpatchcore.bank.patches import Patches, Stream, grid_origin
 from mhpatchcore.bank.search import search_queries, search_targets
@@ -30,11 +31,17 @@ TOP_SHARE = 0.01
 
 @dataclass(frozen=True)
 class Quality:
-    """Image AUROC, pixel AUROC and AUPRO (NaN without masks), rows and dimensions of the bank."""
+    """Image AUROC, pixel AUROC and AUPRO (NaN without masks), rows and dimensions of the bank.
+
+    `found` is the image AUROC where a defective image counts by what is on its defect alone (NaN without masks). An
+    image score may also be high for another reason, such as a background that differs between good and defective
+    images: whatever raises `image` and lowers `found` does not find defects.
+    """
 
     image: float
     pixel: float
     aupro: float
+    found: float
     rows: int
     k: int
 
@@ -75,9 +82,8 @@ def judge(data: Descriptors, trial: Trial, order: Array | None = None) -> Qualit
 
         scored = list(ordered_map(score, range(len(data.dataset.test)), workers))
     labels = np.array([sample.is_anomalous for sample in data.dataset.test])
-    pixel = _pixel(data, scored, config)
     image = auroc(labels, np.array([one.score for one in scored]))
-    return Quality(image, pixel[0], pixel[1], len(bank), whitening.k)
+    return Quality(image, *_by_masks(data, scored, config), len(bank), whitening.k)
 
 
 def _score(z: Floats, scorer: Scorer, trial: Trial) -> PatchScores:
@@ -105,23 +111,33 @@ def _average(scored: PatchScores, mirrored: PatchScores) -> PatchScores:
     return replace(scored, a=heat, score=score)
 
 
-def _pixel(data: Descriptors, scored: list[PatchScores], config: Config) -> tuple[float, float]:
-    """Pixel AUROC and AUPRO over the original images; unusable masks are passed over, as in an evaluation."""
+def _by_masks(data: Descriptors, scored: list[PatchScores], config: Config) -> tuple[float, float, float]:
+    """Pixel AUROC, AUPRO and `found` over the original images; unusable masks are passed over, as in an evaluation."""
     if not data.dataset.has_masks:
-        return float("nan"), float("nan")
-    metrics = PixelMetrics()
+        return float("nan"), float("nan"), float("nan")
+    metrics, labels, peaks = PixelMetrics(), [], []
     for sample, one in zip(data.dataset.test, scored, strict=True):
+        if sample.is_anomalous and not sample.mask:
+            continue
         with Image.open(sample.path) as image:
             where = config.preprocessing.geometry(image.height, image.width)
+        whole = np.ones((where.height, where.width), bool)
         try:
-            mask = (
-                read_mask(sample.mask, where.height, where.width)
-                if sample.mask
-                else np.zeros((where.height, where.width), bool)
-            )
+            mask = read_mask(sample.mask, *whole.shape) if sample.mask else ~whole
         except ImageError:
             continue
-        if sample.mask or not sample.is_anomalous:
-            metrics.update(original_map(one.a, config.size, config.size, config.sigma, where), mask)
+        shown, judged = (
+            original_map(a, config.size, config.size, config.sigma, where) for a in (one.a, one.nearest)
+        )
+        metrics.update(shown, mask)
+        labels.append(sample.is_anomalous)
+        peaks.append(judged[_grown(mask, data.grid) if sample.is_anomalous else whole].max(initial=0))
     result = metrics.result()
-    return result.auroc, result.aupro
+    return result.auroc, result.aupro, auroc(np.array(labels), np.array(peaks))
+
+
+def _grown(mask: Mask, grid: tuple[int, int]) -> Mask:
+    """The mask (H, W) with all that is within one patch of it."""
+    patch = (mask.shape[0] // grid[0], mask.shape[1] // grid[1])
+    grown: Mask = maximum_filter(mask, (2 * patch[0] + 1, 2 * patch[1] + 1))
+    return grown
