@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,11 +12,14 @@ from PIL import Image
 from test_fitting import assert_same_model
 
 from mhpatchcore import Config, Detector, Execution, UserError
+from mhpatchcore import backbone as backbones
 from mhpatchcore.bank.search import bank_parts
 from mhpatchcore.coverage import LEVELS
 from mhpatchcore.demo_data import vial_image
+from mhpatchcore.extraction import Extraction
+from mhpatchcore.fitting import learn
 from mhpatchcore.scoring import Scorer
-from mhpatchcore.suspicion import Scrutiny, parse_exclusion, suspicious_patches
+from mhpatchcore.suspicion import Scrutiny, parse_exclusion, rank_images, suspicious_patches
 
 SMALL = Config(size=96, K=300, m_c=64, chunk_images=4)
 ODD = (5, 12)
@@ -108,6 +113,21 @@ def test_second_image_is_found_patch_by_patch() -> None:
     found = suspicious_patches(z, scorer, np.array([7, 7, 7, 2]), image=7)
     assert found is not None and np.allclose(found, [[16.0, 0.01]], atol=1e-4)
     assert suspicious_patches(z, scorer, np.full(4, 7), image=7) is None
+
+
+def test_only_looks_make_an_image_suspicious(pictures: list[np.ndarray]) -> None:
+    network = backbones.load(SMALL.backbone, height=96, width=96, place=True, threads=1)
+    with closing(Extraction(pictures, range(N), network, SMALL, Execution())) as extraction:
+        fitted = learn(extraction)
+        by_place = fitted.whitening.A.copy()
+        by_place[-2:] *= 100
+        whitening = replace(fitted.whitening, A=by_place)
+        bank = replace(fitted.bank, z=whitening(fitted.bank.raw))
+        assert np.abs(bank.z - fitted.bank.z).max() > 10
+        ours, theirs = (
+            rank_images(extraction, *one) for one in ((fitted.whitening, fitted.bank), (whitening, bank))
+        )
+    assert ours.images == theirs.images and np.allclose(ours.scores, theirs.scores, rtol=1e-4)
 
 
 @pytest.mark.parametrize("exclude", [-1, 2.5])
