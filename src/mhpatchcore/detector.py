@@ -88,7 +88,7 @@ class Detector:
         exclude_suspicious: int | float = 0,
         **settings: Any,
     ) -> Detector:
-        """Learn from normal images: a folder, paths, or arrays. `settings` are fields of `Config`.
+        """Learn from normal images: a folder, paths in any order, or arrays. `settings` are fields of `Config`.
 
         `weights` is a local weights file for the backbone; `execution` says how the work is done. The images that
         stand farthest from the rest can be left out: so many (an int), or a share of them (a float).
