@@ -107,8 +107,8 @@ def _mean_of_three(distances: Floats) -> Floats:
 
 def _average(scored: PatchScores, mirrored: PatchScores) -> PatchScores:
     """Of an image and its mirror image."""
-    heat, score = (scored.a + mirrored.a[:, ::-1]) / 2, (scored.score + mirrored.score) / 2
-    return replace(scored, a=heat, score=score)
+    heat, nearest = (scored.a + mirrored.a[:, ::-1]) / 2, (scored.nearest + mirrored.nearest[:, ::-1]) / 2
+    return replace(scored, a=heat, nearest=nearest, score=(scored.score + mirrored.score) / 2)
 
 
 def _by_masks(data: Descriptors, scored: list[PatchScores], config: Config) -> tuple[float, float, float]:
