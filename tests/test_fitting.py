@@ -227,29 +227,36 @@ def test_a_broken_image_is_named(folder: Path, tmp_path: Path) -> None:
         Detector.fit([folder / "01.png", tmp_path / "torn.png"], SMALL)
 
 
+def copied(folder: Path, place: Path, torn: tuple[int, ...]) -> list[Path]:
+    """The first ten images at another place, some of them torn."""
+    paths = [place / f"{i:02d}.png" for i in range(10)]
+    for i, path in enumerate(paths):
+        path.write_bytes(b"torn" if i in torn else (folder / path.name).read_bytes())
+    return paths
+
+
 @pytest.mark.parametrize(
     ("constructor", "spool"), [*((name, "disk") for name in CONSTRUCTORS), ("always-full", "none")]
 )
 def test_broken_images_can_be_left_out(folder: Path, tmp_path: Path, constructor: str, spool: str) -> None:
     # two in a row and one alone, so that one chunk has no image left and one has a single one
-    paths = [folder / f"{i:02d}.png" for i in range(10)]
-    for i in (4, 5, 7):
-        paths[i] = tmp_path / f"torn {i}.png"
-        paths[i].write_bytes(b"torn")
+    paths = copied(folder, tmp_path, torn=(4, 5, 7))
     warnings: list[str] = []
     execution = Execution(skip_broken=True, warn=warnings.append, spool=spool)
     config = SMALL.with_changes(constructor=constructor, chunk_images=2)
     detector = Detector.fit(paths, config, execution=execution)
-    assert sorted(warning.partition("torn ")[2][:5] for warning in warnings) == ["4.png", "5.png", "7.png"]
+    assert sorted(warning.partition(f"{tmp_path.name}/")[2][:6] for warning in warnings) == [
+        "04.png",
+        "05.png",
+        "07.png",
+    ]
     assert not {4, 5, 7} & set(detector.bank_origin[:, 0].tolist())
     assert np.isfinite(detector.threshold)
 
 
 def test_broken_held_out_images_leave_no_threshold(folder: Path, tmp_path: Path) -> None:
-    paths = [folder / f"{i:02d}.png" for i in range(10)]
-    for i in (2, 7):  # the two that are held out of ten, being evenly spread
-        paths[i] = tmp_path / f"torn {i}.png"
-        paths[i].write_bytes(b"torn")
+    # the two that are held out of ten, being evenly spread
+    paths = copied(folder, tmp_path, torn=(2, 7))
     config = SMALL.with_changes(calibration="held-out")
     detector = Detector.fit(paths, config, execution=Execution(skip_broken=True))
     assert (detector.calibration.n, detector.threshold) == (0, float("inf"))
