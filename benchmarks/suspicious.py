@@ -72,8 +72,7 @@ def run_trials(
         bad = [sample.path for sample in planted[:n]]
         if copies:
             bad = [*bad[: n // 2], *bad[: n - n // 2]]
-        images = [*normals, *bad]
-        mixed = [images[i] for i in np.random.default_rng(seed).permutation(len(images))]
+        mixed = [*normals, *bad]
         study = Detector.study(mixed, Config(), Scrutiny(exclude=n))
         hits = sum(suspect.source in bad for suspect in study.suspects[:n])
         polluted = judged(Detector.fit(mixed), test)
