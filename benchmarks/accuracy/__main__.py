@@ -142,7 +142,12 @@ def _read(path: Path) -> dict[tuple[str, str], list[str]]:
     if not path.is_file():
         return {}
     with path.open(newline="") as file:
-        return {(row[0], row[1]): row for row in list(csv.reader(file))[1:]}
+        head, *rows = csv.reader(file)
+    if tuple(head) != COLUMNS:
+        raise SystemExit(
+            f"{path} has other columns than {', '.join(COLUMNS)}: choose another folder for --out"
+        )
+    return {(row[0], row[1]): row for row in rows}
 
 
 def _write(path: Path, cells: list[list[str]]) -> None:
