@@ -83,7 +83,7 @@ def judge(data: Descriptors, trial: Trial, order: Array | None = None) -> Qualit
         scored = list(ordered_map(score, range(len(data.dataset.test)), workers))
     labels = np.array([sample.is_anomalous for sample in data.dataset.test])
     image = auroc(labels, np.array([one.score for one in scored]))
-    return Quality(image, *_by_masks(data, scored, config), len(bank), whitening.k)
+    return Quality(image, *by_masks(data, scored, config), len(bank), whitening.k)
 
 
 def _score(z: Floats, scorer: Scorer, trial: Trial) -> PatchScores:
@@ -111,7 +111,7 @@ def _average(scored: PatchScores, mirrored: PatchScores) -> PatchScores:
     return replace(scored, a=heat, nearest=nearest, score=(scored.score + mirrored.score) / 2)
 
 
-def _by_masks(data: Descriptors, scored: list[PatchScores], config: Config) -> tuple[float, float, float]:
+def by_masks(data: Descriptors, scored: list[PatchScores], config: Config) -> tuple[float, float, float]:
     """Pixel AUROC, AUPRO and `found` over the original images; unusable masks are passed over, as in an evaluation."""
     if not data.dataset.has_masks:
         return float("nan"), float("nan"), float("nan")
