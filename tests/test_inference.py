@@ -20,6 +20,7 @@ from mhpatchcore.images import load_view
         {"layers": ("block4",), "resize": 110},
         {"place": 0.0},
         {"layers": ("block2", "block4", "block10")},
+        {"layers": tuple(f"block{i}" for i in range(11))},  # names with two digits keep their order
     ],
 )
 def test_the_graph_scores_like_its_twin(changes: dict[str, object]) -> None:

@@ -80,9 +80,9 @@ def _least_of(graph: Graph, x: str, axis: int) -> str:
 
 def _whitened(graph: Graph, whitening: Whitening, height: int, width: int) -> str:
     """z (1, k, h, w) = Σ over layers of A_l·local_l, aligned, minus A·mean."""
-    names = sorted(name for name in graph.named if name.startswith(LOCAL))
     total, start = "", 0
-    for i, name in enumerate(names):
+    for i in range(sum(name.startswith(LOCAL) for name in graph.named)):
+        name = f"{LOCAL}{i}"
         channels, rows, columns = graph.named[name]
         block = whitening.A[:, start : start + channels, None, None]
         offset = -(whitening.A @ whitening.mean) if i == 0 else None
