@@ -115,6 +115,18 @@ def test_training_images_are_found_where_they_are_now(detector: Detector, normal
     assert replace(at_home, images=renamed).explain(spoiled()).places[0].nearest[0].file == found.file
 
 
+def test_another_image_of_the_same_name_is_not_shown(
+    detector: Detector, normals: Path, tmp_path: Path
+) -> None:
+    others = tmp_path / "others"
+    others.mkdir()
+    for i in range(8):
+        Image.fromarray(vial_image(70 + i, pixels=PIXELS)[0]).save(others / f"{i:03d}.png")
+    assert all(patch.file is None for patch in detector.explain(spoiled(), others).places[0].nearest)
+    for patch in detector.explain(spoiled(), [others, normals]).places[0].nearest:
+        assert patch.file == str(normals / str(patch.image))
+
+
 def test_a_result_can_be_explained_if_it_knows_its_image(detector: Detector, tmp_path: Path) -> None:
     Image.fromarray(spoiled()).save(tmp_path / "bad.png")
     result = detector.score(tmp_path / "bad.png")

@@ -143,6 +143,21 @@ def test_images_that_are_in_the_model_are_refused(old: Detector, tmp_path: Path)
         old.calibrated(images=tmp_path)
 
 
+def test_images_of_the_same_name_are_told_apart(old: Detector, tmp_path: Path) -> None:
+    grown = old
+    for day, seed in (("day1", 40), ("day2", 41), ("day3", 42)):
+        folder = tmp_path / day / "returned"
+        folder.mkdir(parents=True)
+        Image.fromarray(vial_image(seed, pixels=96)[0]).save(folder / "1.png")
+        grown = grown.updated(folder)
+    assert grown.images[OLD:] == ("1.png", "returned/1.png", "returned 2/1.png")
+
+
+def test_an_update_keeps_to_a_budget_of_memory(old: Detector, pictures: list[np.ndarray]) -> None:
+    with pytest.raises(UserError, match="cannot be done in"):
+        old.updated(pictures[OLD:], execution=Execution(memory=1))
+
+
 def test_broken_images_can_be_left_out(old: Detector, pictures: list[np.ndarray], tmp_path: Path) -> None:
     for i, picture in enumerate(pictures[OLD:]):
         Image.fromarray(picture).save(tmp_path / f"{i}.png")

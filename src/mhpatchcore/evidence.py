@@ -18,24 +18,26 @@ from typing import Any
 
 import numpy as np
 
-from mhpatchcore.arrays import Doubles, Floats, Indices
+from mhpatchcore.arrays import Array, Doubles, Floats, Indices
 from mhpatchcore.backbone.descriptors import LOCAL
 from mhpatchcore.detector import Detector
 from mhpatchcore.errors import ImageError, UserError
-from mhpatchcore.images import Geometry, ImageLike, load_pixels, load_view
+from mhpatchcore.images import Geometry, ImageLike, load_view
 from mhpatchcore.maps import Region
 from mhpatchcore.result import Result
 
 Box = tuple[int, int, int, int]  # top, left, bottom, right
 PLACES, NEAREST, DIRECTIONS = 3, 3, 3
+SAME = 0.01  # of its length: rounding to float16 and another number of threads move a descriptor by less
 
 
 @dataclass(frozen=True)
 class NormalPatch:
-    """A bank row: the training image it comes from, its box in the view of it, and the distance as it is scored.
+    """A bank row: the training image it comes from, its box in the view of it, and the plain squared distance to it.
 
+    A patch's score is the mean over the bank's parts of the least such distance, so it is larger than the first one.
     A centroid is no single patch: it has neither image nor box. `file` and `box` (in that file's own pixels) are
-    known where the training image has been found.
+    known where the training image has been found, by a file of its name that holds the patch.
     """
 
     image: str | None
@@ -187,7 +189,7 @@ def _cells(start: float, stop: float, length: float, n: int) -> slice:
 
 
 def _distances(detector: Detector, u: Floats) -> Floats:
-    """Squared distances (K,) from a descriptor u (d,) to all bank rows, plain as they are in the map."""
+    """Plain squared distances (K,) from a descriptor u (d,) to all bank rows."""
     squares: Floats = ((detector.scorer.bank - detector.whitening(u[None])) ** 2).sum(axis=1)
     return squares
 
@@ -211,20 +213,32 @@ def _normal_patch(detector: Detector, row: int, distance: float, folders: Sequen
     if image < 0:
         return NormalPatch(None, None, distance)
     name, box = detector.images[image], patch_box(detector, *place)
-    for file in [*(_file_in(folder, name) for folder in folders), Path(name)]:
+    for file in filter(Path.is_file, _candidates(name, folders)):
         try:
-            height, width = load_pixels(file).shape[:2] if file.is_file() else (0, 0)
+            view, where = load_view(file, detector.config.preprocessing)
         except ImageError:
             continue  # a file that cannot be read is as good as none
-        if height:
-            where = detector.config.preprocessing.geometry(height, width)
+        if _holds(detector, view, row):
             return NormalPatch(name, box, distance, str(file), in_original(box, where, detector.config.size))
     return NormalPatch(name, box, distance)
 
 
-def _file_in(folder: Path, name: str) -> Path:
-    """An update puts the folder's name before a name that was taken already."""
-    return (folder.parent if name.startswith(f"{folder.name}/") else folder) / name
+def _candidates(name: str, folders: Sequence[Path]) -> list[Path]:
+    """Where a training image may be: a name that was taken already has a label before it, which is no folder.
+
+    >>> [str(file) for file in _candidates("line2/7.png", [Path("good")])]
+    ['good/line2/7.png', 'good/7.png', 'line2/7.png']
+    """
+    names = [name, name.partition("/")[2]] if "/" in name else [name]
+    return [*(folder / one for folder in folders for one in names), Path(name)]
+
+
+def _holds(detector: Detector, view: Array, row: int) -> bool:
+    """Whether a bank row comes from this view: other images may have the same name."""
+    _, *place = detector.bank_origin[row]
+    raw = detector.bank_raw[row].astype(np.float32)
+    found = detector.backbone(view[None])[0][tuple(place)]
+    return bool(np.linalg.norm(found - raw) <= SAME * np.linalg.norm(raw))
 
 
 def _shares(detector: Detector, difference: Doubles) -> tuple[tuple[LayerShare, ...], float]:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain, count
 from pathlib import Path
 
+from mhpatchcore.budget import within_budget
 from mhpatchcore.detector import Detector
 from mhpatchcore.errors import UserError
 from mhpatchcore.extraction import Execution
@@ -37,7 +39,8 @@ def updated(
         )
     backbone = replace(detector.backbone, threads=1)
     all_images, past = [*detector.images, *images], [Past.of(detector)]
-    fitted = fit(all_images, backbone, detector.config, execution or Execution(), past, fair=not returned)
+    execution = within_budget(execution or Execution(), backbone, detector.config, len(all_images))
+    fitted = fit(all_images, backbone, detector.config, execution, past, fair=not returned)
     total = fitted.moments.n // backbone.patches_per_image
     happened = event("update", source_name(normals), len(fitted.images), total, detector.config.false_alarm)
     names = told_apart(image_names(images, normals), detector.images, Path(source_name(normals)).name)
@@ -46,10 +49,17 @@ def updated(
 
 
 def told_apart(names: Sequence[str], known: Sequence[str], label: str) -> tuple[str, ...]:
-    """Names that are taken already get the label of where they come from.
+    """Names that are taken already get the label of where they come from, numbered if that is taken too.
 
     >>> told_apart(["1.png", "2.png"], ["1.png"], "returned")
     ('returned/1.png', '2.png')
+    >>> told_apart(["1.png"], ["1.png", "returned/1.png"], "returned")
+    ('returned 2/1.png',)
     """
     taken = set(known)
-    return tuple(f"{label}/{name}" if name in taken else name for name in names)
+
+    def free(name: str) -> str:
+        labelled = (f"{label}{f' {i}' * (i > 1)}/{name}" for i in count(1))
+        return next(one for one in chain([name], labelled) if one not in taken)
+
+    return tuple(free(name) for name in names)
