@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mhpatchcore.arrays import Floats, Indices, Mask
-from mhpatchcore.parallel import available_cores, ordered_map
+from mhpatchcore.parallel import available_cores, one_blas_thread, ordered_map
 
 QUERIES_PER_BLOCK = 128
 RUN = 32
@@ -157,4 +157,5 @@ def neighbour_table(bank: Floats, b: int) -> Indices:
         return table
 
     blocks = range(0, len(bank), QUERIES_PER_BLOCK)
-    return np.concatenate(list(ordered_map(nearest, blocks, available_cores())))
+    with one_blas_thread():
+        return np.concatenate(list(ordered_map(nearest, blocks, available_cores())))

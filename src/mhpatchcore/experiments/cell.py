@@ -41,12 +41,11 @@ class CellSpec:
     config: Config
     weights: str | None = None
     train: int | None = None
-    label: str = ""
     figures: bool = True
 
     @property
     def name(self) -> str:
-        parts = [Path(self.data).name, self.preset, self.label, f"n{self.train}" if self.train else ""]
+        parts = [Path(self.data).name, self.preset, f"n{self.train}" if self.train else ""]
         return "--".join(part for part in parts if part)
 
     def dataset(self) -> Dataset:
@@ -76,7 +75,6 @@ class CellSpec:
             "config": self.config.to_json(),
             "weights": self.weights,
             "train": self.train,
-            "label": self.label,
             "figures": self.figures,
         }
 
@@ -108,6 +106,7 @@ def run_cell(spec: CellSpec, folder: Path) -> dict[str, Any]:
     fit_seconds = time.perf_counter() - started
     telemetry.finish()
     fit_peak = telemetry.peak_rss
+    detector.graph  # noqa: B018 (made when first asked for: neither the fit nor the images take that time)
     started = time.perf_counter()
     results = deque(
         _watched(detector.score_many([sample.path for sample in dataset.test]), dataset, telemetry)
@@ -127,7 +126,6 @@ def run_cell(spec: CellSpec, folder: Path) -> dict[str, Any]:
     row = {
         "dataset": dataset.name,
         "preset": spec.preset,
-        "label": spec.label,
         "backbone": detector.backbone.info.name,
         "weights_sha256": detector.backbone.info.weights_sha256,
         "n_train": len(dataset.train),
