@@ -45,19 +45,27 @@ class Scorer:
 
     def __post_init__(self) -> None:
         _ = self.parts  # made here, because threads would each make their own
+        if self.config.score == "reweighted":
+            _ = self.neighbours
 
     def __call__(self, z: Floats, among: Mask | None = None) -> PatchScores:
         """Score whitened patches z (h·w, k), against all bank rows or those marked in `among` (K,)."""
         for_image, for_map = part_distances(z, self.parts, among)
         nearest, typical = for_image.min(axis=0), for_map.mean(axis=0)
-        return self.summarise(nearest, typical, (self.map_peak(nearest), self.map_peak(typical)), z)
+        return self.summarise(nearest, typical, (self.map_peak(nearest), self.map_peak(typical)), z, among)
 
     def summarise(
-        self, nearest: Floats, typical: Floats, peaks: tuple[float, float], z: Floats | None = None
+        self,
+        nearest: Floats,
+        typical: Floats,
+        peaks: tuple[float, float],
+        z: Floats | None = None,
+        among: Mask | None = None,
     ) -> PatchScores:
-        """From distances (h·w,) and the peaks of their maps to scores; only the reweighted rule asks for z (h·w, k).
+        """From distances (h·w,) and the peaks of their maps to scores.
 
-        `nearest` are the distances to the nearest row of the bank, `typical` their mean over its parts.
+        `nearest` are the distances to the nearest row of the bank, `typical` their mean over its parts. Only the
+        reweighted rule asks for z (h·w, k) and for the rows that count (K,).
         """
         if self.config.score == "map-max":
             score = peaks[0]
@@ -66,9 +74,18 @@ class Scorer:
         else:
             assert z is not None
             u = int(nearest.argmax())
-            row = nearest_rows(z[u : u + 1], self.bank)[0][0]
-            score = reweighted(z[u], float(nearest[u]), self.bank[self.neighbours[row]])
+            score = reweighted(z[u], float(nearest[u]), self._neighbourhood(z[u], among))
         return PatchScores(typical.reshape(self.grid), nearest.reshape(self.grid), score, peaks[1])
+
+    def _neighbourhood(self, z: Floats, among: Mask | None) -> Floats:
+        """N_b(m*) of the row m* nearest to a patch z (k,), m* first: the rows (b, k)."""
+        rows: Floats = self.bank if among is None else self.bank[among]
+        nearest = nearest_rows(z[None], rows)[0][0]
+        if among is None:
+            order = self.neighbours[nearest]
+        else:
+            order = np.argsort(((rows - rows[nearest]) ** 2).sum(axis=1), kind="stable")
+        return np.asarray(rows[order[: self.config.neighbours]])
 
     def map_peak(self, distances: Floats) -> float:
         """The maximum of the smoothed map of distances (h·w,)."""
@@ -95,7 +112,7 @@ class Scorer:
 def reweighted(z: Floats, a: float, neighbours: Floats) -> float:
     """w(x)·a(u*) for the patch z (k,) with the largest score a, and the rows (b, k) of N_b(m*), m* first.
 
-    τ = max δ(u*, m) keeps the exponentials finite; it cancels.
+    τ = max δ(u*, m) keeps the exponentials finite; it cancels. w comes from plain distances, also where a is weighed.
     """
     distances = ((z.astype(np.float64) - neighbours) ** 2).sum(axis=1)
     tau = distances.max()
