@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -15,9 +16,9 @@ PIXELS = 64
 
 
 @cache
-def small_detector() -> Detector:
+def small_detector(**settings: Any) -> Detector:
     normals = [vial_image(seed, pixels=PIXELS)[0] for seed in range(8)]
-    return Detector.fit(normals, Config(size=96, K=200))
+    return Detector.fit(normals, Config(size=96, K=200).with_changes(**settings))
 
 
 def with_threshold(detector: Detector, threshold: float) -> Detector:

@@ -15,7 +15,7 @@ from mhpatchcore import Detector, UserError
 from mhpatchcore.bank.patches import Patches
 from mhpatchcore.demo_data import vial_image
 from mhpatchcore.living.history import event
-from mhpatchcore.modelfile import FORMAT, KEY, read_document
+from mhpatchcore.modelfile import EARLIER, FORMAT, KEY, read_document
 from mhpatchcore.witnesses import NOT_LEARNT, hear_again
 
 
@@ -110,19 +110,23 @@ def test_a_given_time_makes_equal_files(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def as_format_1(path: Path) -> Path:
-    """The file as version 0.1.0 wrote it first: no history, no witnesses."""
+    """The file as version 0.1.0 wrote it first: no history, no witnesses, fewer settings."""
     with safe_open(path, "numpy") as file:
         document = json.loads(file.metadata()[KEY])
     tensors = {name: array for name, array in load_file(path).items() if not name.startswith("witnesses.")}
     del document["history"]
+    for name in EARLIER:
+        del document["config"][name]
     save_file(tensors, path, metadata={KEY: json.dumps(document | {"format": 1})})
     return path
 
 
-def test_files_of_format_1_are_read(detector: Detector, tmp_path: Path) -> None:
+def test_files_of_format_1_are_read(tmp_path: Path) -> None:
+    detector = small_detector(**EARLIER)
     detector.save(tmp_path / "new.mhpc")
     detector.save(tmp_path / "old.mhpc")
     old = Detector.load(as_format_1(tmp_path / "old.mhpc"))
+    assert old.config == detector.config
     assert (old.history, old.calibration.witnesses) == ((), ())
     assert old.threshold == detector.threshold
     picture = vials(60, 1)[0]

@@ -1,7 +1,8 @@
 """One file per model: a safetensors file (no pickle) whose metadata is one JSON document.
 
 Format 2 added the history and the witnesses of the calibration images; files of format 1 are read without them. Format
-3 added the place of patches, which earlier files do not count.
+3 added the place of patches. A setting that a file does not name did not exist when it was written: EARLIER says what
+was done instead.
 """
 
 from __future__ import annotations
@@ -28,7 +29,14 @@ from mhpatchcore.witnesses import Witness, stacked, unstacked
 
 FORMAT = 3
 KEY = "mhpatchcore"
-NO_PLACE = {"place": 0.0}
+EARLIER = {
+    "dense": 0.0,
+    "parts": 1,
+    "place": 0.0,
+    "precision": "fp32",
+    "reach": 0.0,
+    "shuffle": False,
+}
 
 
 def save(detector: Detector, path: Path) -> None:
@@ -82,7 +90,7 @@ def load(path: Path) -> Detector:
     try:
         _check_graph(tensors["backbone.graph"], document["graph_sha256"])
         return Detector(
-            config=Config.from_json(NO_PLACE | document["config"]),
+            config=Config.from_json(EARLIER | document["config"]),
             backbone=Backbone(
                 BackboneInfo.from_json(document["backbone"]), tensors["backbone.graph"].tobytes()
             ),
