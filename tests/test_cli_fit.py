@@ -48,7 +48,7 @@ def test_what_is_printed(run: Run, good: Path, tmp_path: Path) -> None:
 def test_one_image_gives_a_model_without_a_threshold(run: Run, good: Path, tmp_path: Path) -> None:
     ran = run("fit", good / "000.png", "-o", tmp_path / "part.mhpc", *SMALL)
     assert "learnt from 1 image in" in ran.out
-    assert "threshold  none, because a threshold needs at least 2 images" in ran.out
+    assert "threshold  none, because it takes a second image" in ran.out
     facts = run("fit", good / "000.png", "-o", tmp_path / "part.mhpc", *SMALL, "--json").out
     assert json.loads(facts)["threshold"] is None
 

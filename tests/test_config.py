@@ -43,7 +43,7 @@ def test_an_unknown_choice_lists_the_known_ones(name: str) -> None:
         ("m_c", 0),
         ("chunk_images", -1),
         ("calibration_images", 0),
-        ("neighbours", 0),
+        ("neighbours", 1),
         ("K", 1),
         ("variance", 0.0),
         ("variance", 1.1),
@@ -57,6 +57,7 @@ def test_an_unknown_choice_lists_the_known_ones(name: str) -> None:
         ("projection", 0),
         ("q", 0),
         ("resize", 0),
+        ("resize", 223),
     ],
 )
 def test_a_value_out_of_range_is_named(name: str, value: object) -> None:

@@ -52,6 +52,15 @@ class Calibration:
         """The false-alarm rate that is really promised: `false_alarm`, or the least that n images support."""
         return max(self.false_alarm, 1 / (self.n + 1))
 
+    @property
+    def needed(self) -> int:
+        """How many images support the rate `false_alarm`.
+
+        >>> calibrate(np.ones(5), np.ones(5), 0.03, "held-out").needed
+        33
+        """
+        return ceil(1 / self.false_alarm - 1 - 1e-9)
+
     def p_value(self, score: float) -> float:
         """(1 + #{calibration scores ≥ score}) / (n + 1): small for a score that normals hardly reach."""
         at_least = self.n - int(np.searchsorted(self.scores, score, side="left"))
@@ -88,7 +97,7 @@ def both_methods(*methods: str) -> str:
     >>> both_methods("held-out", "cross-image", "held-out")
     'cross-image and held-out'
     """
-    return " and ".join(sorted({name for method in methods for name in method.split(" and ")}))
+    return " and ".join(sorted({name for method in methods for name in method.split(" and ") if name}))
 
 
 def _checked(false_alarm: float) -> float:

@@ -35,7 +35,7 @@ AT_LEAST = {
     "dense": 0,
     "reach": 0,
     "parts": 1,
-    "neighbours": 1,
+    "neighbours": 2,
     "sigma": 0,
     "calibration_images": 1,
     "chunk_images": 1,
@@ -109,6 +109,10 @@ class Config:
         if self.size > LARGEST_SIZE:
             raise UserError(
                 f"size must be at most {LARGEST_SIZE}, not {self.size}: patches grow with its square"
+            )
+        if self.resize is not None and self.resize < self.size:
+            raise UserError(
+                f"resize, the shorter side before the crop, must be at least size ({self.size}), not {self.resize}"
             )
         for name in ("variance", "fraction", "alpha", "false_alarm"):
             value = getattr(self, name)

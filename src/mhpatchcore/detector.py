@@ -125,9 +125,12 @@ class Detector:
             place=config.place > 0,
             threads=1,
         )
-        config = config.with_changes(
-            layers=network.info.layers, descriptor=network.info.descriptor, size=network.info.height
-        )
+        info = network.info
+        if info.height != info.width:
+            raise UserError(
+                f"{info.name} takes {info.height} × {info.width} pixels, but views are square: export it for a square"
+            )
+        config = config.with_changes(layers=info.layers, descriptor=info.descriptor, size=info.height)
         network = _at_precision(network, images, config)
         config = config.with_changes(precision=network.info.precision)
         execution = within_budget(execution, network, config, len(images))
@@ -263,6 +266,11 @@ class Detector:
         return Scorer(self.whitening(self.bank_raw), self.backbone.info.grid, self.config)
 
     @property
+    def n_learnt(self) -> int:
+        """How many images it has learnt from: all of `images` but the broken and the held-out ones."""
+        return self.moments.n // self.backbone.patches_per_image
+
+    @property
     def threshold(self) -> float:
         return self.calibration.threshold
 
@@ -280,7 +288,7 @@ class Detector:
 
     def __repr__(self) -> str:
         return (
-            f"Detector({self.backbone.info.name}, {len(self.images)} images, bank {len(self.bank_raw)} × "
+            f"Detector({self.backbone.info.name}, {self.n_learnt} images, bank {len(self.bank_raw)} × "
             f"{self.whitening.k}, threshold {self.threshold:.4g} at {self.calibration.supported_rate:.2g} false alarms)"
         )
 

@@ -15,7 +15,7 @@ from literal_descriptors import literal_concat, literal_patchcore
 from onnx import TensorProto, helper, numpy_helper
 from run_networks import relative_error
 
-from mhpatchcore import backbone
+from mhpatchcore import Detector, backbone
 from mhpatchcore.errors import UserError, WeightsError
 
 MEAN, STD = [120.0, 110.0, 100.0], [60.0, 50.0, 40.0]
@@ -216,3 +216,9 @@ def test_a_file_that_is_no_network(content: bytes, tmp_path: Path) -> None:
     path.write_bytes(content)
     with pytest.raises(WeightsError, match="cannot read the ONNX file"):
         backbone.load(str(path))
+
+
+def test_a_fit_takes_square_views_alone(tmp_path: Path) -> None:
+    path = save(tmp_path, user_network())
+    with pytest.raises(UserError, match=r"net\.onnx takes 40 × 33 pixels, but views are square"):
+        Detector.fit(list(IMAGES), backbone=str(path), place=0.0)

@@ -3,7 +3,7 @@
 `net.onnx` is described by `net.toml` (or `net.json`):
 
     outputs = ["layer2", "layer3"]     # tensors (N, C, h, w), the finest grid first
-    size = [224, 224]                  # height and width that it takes
+    size = [224, 224]                  # height and width that it takes, which are equal
     mean = [123.675, 116.28, 103.53]   # subtracted from pixels in 0..255 …
     std = [58.395, 57.12, 57.375]      # … and divided by
     descriptor = "concat"              # or "patchcore"

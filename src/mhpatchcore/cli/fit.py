@@ -243,8 +243,7 @@ def summary(detector: Any, path: Path) -> dict[str, Any]:
     info = detector.backbone.info
     return {
         "model": str(path),
-        "images": detector.moments.n
-        // detector.backbone.patches_per_image,  # without those that were skipped
+        "images": detector.n_learnt,
         "backbone": info.name,
         "weights_source": info.weights_source,
         "weights_sha256": info.weights_sha256,
@@ -267,11 +266,11 @@ def threshold_note(detector: Any) -> str:
     """The threshold and what it promises, in words."""
     calibration = detector.calibration
     if calibration.n == 0:
-        return "none, because a threshold needs at least 2 images"
+        return "none, because it takes a second image: `mhpatchcore calibrate --with IMAGES` sets one"
     note = f"{calibration.threshold:.4g}: about {calibration.supported_rate:.2%} of good parts will exceed it"
     if calibration.supported_rate > calibration.false_alarm:
         note += (
             f" ({counted(calibration.n, 'calibration image')} support no smaller rate; "
-            f"{calibration.false_alarm:.2%} needs {round(1 / calibration.false_alarm) - 1})"
+            f"{calibration.false_alarm:.2%} needs {calibration.needed})"
         )
     return note

@@ -30,13 +30,12 @@ def calibrated(
     if images is not None:
         fresh = _held_out_calibration(detector, list_images(images), rate, execution or Execution())
         calibration = calibration.together(fresh) if add else fresh
-    total = detector.moments.n // detector.backbone.patches_per_image
     source, n = ("", 0) if images is None else (source_name(images), fresh.n)
     return replace(
         detector,
         config=detector.config.with_changes(false_alarm=rate),
         calibration=calibration,
-        history=(*detector.history, event("calibrate", source, n, total, rate)),
+        history=(*detector.history, event("calibrate", source, n, detector.n_learnt, rate)),
     )
 
 

@@ -70,12 +70,8 @@ def render(study: Study, name: str, telemetry: Mapping[str, Any]) -> str:
     )
 
 
-def _learnt_images(detector: Detector) -> int:
-    return detector.moments.n // detector.backbone.patches_per_image
-
-
 def _headline(detector: Detector) -> str:
-    text = f"Learnt from {_learnt_images(detector)} images"
+    text = f"Learnt from {detector.n_learnt} images"
     return text + (f", {len(detector.excluded)} left out as suspicious" if detector.excluded else "")
 
 
@@ -86,7 +82,7 @@ def _tiles(detector: Detector) -> list[Tile]:
     return [
         Tile(
             "Images",
-            str(_learnt_images(detector)),
+            str(detector.n_learnt),
             f"{patches} patches, {info.grid[1]} × {info.grid[0]} each",
         ),
         Tile("Bank", str(rows), f"rows, {percent(rows / patches)} of all patches"),

@@ -146,7 +146,7 @@ def provenance(detector: Detector) -> Facts:
     info, whitening, calibration = detector.backbone.info, detector.whitening, detector.calibration
     return [
         ("mhpatchcore", __version__),
-        ("Training images", f"{len(detector.images)} ({detector.moments.n} patches)"),
+        ("Training images", f"{detector.n_learnt} ({detector.moments.n} patches)"),
         *([("Left out as suspicious", number(detector.excluded))] if detector.excluded else []),
         ("Backbone", f"{info.name}, {info.descriptor} of {number(info.layers)}, {info.precision}"),
         ("Weights", info.weights_source),
