@@ -29,11 +29,11 @@ from mhpatchcore.backbone.session import Backbone
 from mhpatchcore.config import Config
 from mhpatchcore.demo_data import vial_image
 from mhpatchcore.fitting import Fitted, learn
-from mhpatchcore.images import ImageLike, images_below
+from mhpatchcore.images import ImageLike, images_below, spread
 from mhpatchcore.parallel import available_cores, one_blas_thread, ordered_map
 from mhpatchcore.presets import preset
 from mhpatchcore.scoring import Scorer
-from mhpatchcore.threshold_scores import HELD_OUT_SHARE, spread
+from mhpatchcore.threshold_scores import HELD_OUT_SHARE
 
 VIALS = "vials"
 

@@ -17,7 +17,7 @@ from mhpatchcore.backbone.descriptors import place_columns
 from mhpatchcore.backbone.session import Backbone
 from mhpatchcore.config import Config
 from mhpatchcore.datasets import Dataset, load_dataset
-from mhpatchcore.threshold_scores import spread
+from mhpatchcore.images import spread
 
 
 @dataclass(frozen=True)

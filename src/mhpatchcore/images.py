@@ -128,6 +128,16 @@ def images_below(folder: Path) -> list[Path]:
     )
 
 
+def spread(n: int, size: int) -> list[int]:
+    """At most `size` of the indices of n images, evenly spread.
+
+    >>> spread(10, 3)
+    [1, 5, 8]
+    """
+    size = min(size, n)
+    return [int((i + 0.5) * n / size) for i in range(size)]
+
+
 def image_names(images: Sequence[ImageLike], source: object) -> tuple[str, ...]:
     """Training images by name: relative to their folder, as given, or numbered."""
     folder = Path(source) if isinstance(source, str | Path) else None

@@ -18,6 +18,7 @@ from mhpatchcore.calibration import Calibration, both_methods, calibration_by
 from mhpatchcore.config import Config
 from mhpatchcore.errors import UserError
 from mhpatchcore.extraction import Chunk, Extraction
+from mhpatchcore.images import spread
 from mhpatchcore.parallel import ordered_map
 from mhpatchcore.past import Past
 from mhpatchcore.scoring import Scorer
@@ -143,13 +144,3 @@ def check_unknown(chunk: Chunk, past: Past, extraction: Extraction) -> None:
 def by_image(chunk: Chunk) -> list[Array]:
     """The descriptors (h·w, d) of each image of a chunk."""
     return np.split(chunk.rows, len(chunk.images)) if chunk.images else []
-
-
-def spread(n: int, size: int) -> list[int]:
-    """At most `size` of n indices, evenly spread.
-
-    >>> spread(10, 3)
-    [1, 5, 8]
-    """
-    size = min(size, n)
-    return [int((i + 0.5) * n / size) for i in range(size)]

@@ -68,3 +68,11 @@ def test_unreadable_images_do_not_stop_it(pictures: list[np.ndarray], tmp_path: 
     (tmp_path / "bad.png").write_bytes(b"no picture")
     readable = list(quantising._readable([tmp_path / "bad.png", pictures[0]], Config(**SIZE).preprocessing))
     assert len(readable) == 1
+
+
+def test_ranges_come_from_images_all_over_the_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[object] = []
+    monkeypatch.setattr(quantising, "load_view", lambda image, _: (seen.append(image), None))
+    monkeypatch.setattr(quantising, "quantised", lambda backbone, views: [*views])
+    quantising.at_precision(None, "int8", range(63), None)  # type: ignore[arg-type]
+    assert len(seen) == quantising.RANGE_IMAGES and seen[0] < 2 and seen[-1] > 60  # type: ignore[operator]

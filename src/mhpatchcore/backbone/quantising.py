@@ -22,7 +22,7 @@ from mhpatchcore.arrays import Array
 from mhpatchcore.backbone.descriptors import LOCAL
 from mhpatchcore.backbone.session import Backbone
 from mhpatchcore.errors import ImageError, UserError
-from mhpatchcore.images import ImageLike, Preprocessing, load_view
+from mhpatchcore.images import ImageLike, Preprocessing, load_view, spread
 from mhpatchcore.memory import give_back
 
 RANGE_IMAGES = 32
@@ -35,8 +35,8 @@ def at_precision(
     """The backbone as it is (fp32), quantised (int8), or quantised where that was found to be faster (auto)."""
     if precision == "fp32" or (precision == "auto" and not gains(backbone.graph)):
         return backbone
-    step = max(1, len(images) // RANGE_IMAGES)
-    return quantised(backbone, _readable(images[::step][:RANGE_IMAGES], preprocessing))
+    some = [images[i] for i in spread(len(images), RANGE_IMAGES)]
+    return quantised(backbone, _readable(some, preprocessing))
 
 
 def gains(graph: bytes) -> bool:
@@ -112,8 +112,9 @@ def _cpu_flags() -> set[str]:
 @contextmanager
 def _no_advice() -> Iterator[None]:
     """The quantiser advises on the root logger to preprocess a graph that needs no preprocessing."""
-    logging.disable(logging.WARNING)
+    before = logging.root.manager.disable
+    logging.disable(max(before, logging.WARNING))
     try:
         yield
     finally:
-        logging.disable(logging.NOTSET)
+        logging.disable(before)
