@@ -14,11 +14,13 @@ import numpy as np
 
 from mhpatchcore.backbone.session import Backbone
 from mhpatchcore.bank.farthest_first import BLOCK, ROWS_PER_TASK
+from mhpatchcore.bank.geores import usual_candidates
 from mhpatchcore.bank.search import QUERIES_PER_BLOCK, TARGETS_PER_BLOCK
 from mhpatchcore.config import Config
 from mhpatchcore.errors import UserError
 from mhpatchcore.extraction import Execution
 from mhpatchcore.memory import in_words, share_one_heap
+from mhpatchcore.parallel import available_cores
 from mhpatchcore.telemetry import current_rss, own_peak
 from mhpatchcore.whitening import ROWS_PER_BLOCK
 
@@ -191,7 +193,9 @@ class _Sizes:
         held = {
             "always-full": min(self.chunks * summary, 4 * max(c.K, c.m_c) + summary) + 2 * c.K,
             "tree": (self.chunks.bit_length() + 1) * c.m_c + 2 * c.K,
-            "geores": (self.chunks.bit_length() + 1) * c.m_c + 2 * c.K + 2 * (c.q or c.K),
+            "geores": (self.chunks.bit_length() + 1) * c.m_c
+            + 2 * c.K
+            + 2 * (c.q or usual_candidates(c.K, c.alpha)),
             "offline-greedy": 2 * self.images * self.network.patches,
             "kmeans": 6 * c.K,
             "random": 3 * c.K,
@@ -203,7 +207,7 @@ class _Sizes:
         fraction, k = self.config.fraction, self.reduced
         K = self.config.K if fraction is None else int(fraction * self.images * self.network.patches)
         bank = K * self.patch + 4 * SINGLE * K * k  # searched whole for its spacing, then in parts
-        table = SINGLE * QUERIES_PER_BLOCK * K
+        table = (available_cores() + 1) * SINGLE * QUERIES_PER_BLOCK * K
         # all products with a part of the bank are formed where images are ranked
         image = (
             SINGLE * self.network.patches * (K // self.config.parts + self.network.columns + 2 * k)

@@ -23,7 +23,7 @@ def geores(stream: Stream, K: int, m_c: int, alpha: float = 0.9, q: int | None =
     K0, Kt = split_budget(K, alpha)
     nodes = [*stream.past_rows, *merged_levels(stream.map(lambda chunk: reduce(chunk, m_c)), m_c)]
     provisional, main = finish(nodes, K, stream.workers), finish(nodes, K0, stream.workers)
-    candidates = _largest_residuals(stream, provisional, q or 10 * Kt)
+    candidates = _largest_residuals(stream, provisional, q or usual_candidates(K, alpha))
     tail = candidates.take(farthest_first(candidates.z, Kt, covered=main.z))
     return completed(Patches.concat([main, tail]), Patches.concat(nodes), K)
 
@@ -36,6 +36,11 @@ def split_budget(K: int, alpha: float) -> tuple[int, int]:
     """
     K0 = min(K - 1, max(1, round(alpha * K)))
     return K0, K - K0
+
+
+def usual_candidates(K: int, alpha: float) -> int:
+    """q where it is not given: ten for every row of the tail."""
+    return 10 * split_budget(K, alpha)[1]
 
 
 def completed(chosen: Patches, pool: Patches, K: int) -> Patches:
