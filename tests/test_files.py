@@ -57,6 +57,12 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         write_text(tmp_path / "file" / "a.txt", "x")
 
 
+def test_an_error_about_another_file_stays_what_it_is(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="missing"), atomic_path(tmp_path / "a.txt"):
+        (tmp_path / "missing").read_text()
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_folder_in_the_place_is_named(tmp_path: Path) -> None:
     (tmp_path / "a.txt").mkdir()
     with pytest.raises(UserError, match=r"cannot write .*a\.txt"):

@@ -40,6 +40,8 @@ def atomic_path(target: str | Path) -> Iterator[Path]:
         temporary.chmod(0o666 & ~umask)
         temporary.replace(target)
     except OSError as error:
+        if error.filename not in (None, str(temporary)):  # it speaks of another file
+            raise
         raise UserError(f"cannot write {target}: {error.strerror or error}; choose another place") from error
     finally:
         temporary.unlink(missing_ok=True)

@@ -17,7 +17,7 @@ def main() -> None:
     try:
         from mhpatchcore.cli.app import app
 
-        app()
+        app(prog_name="mhpatchcore")
     except UserError as error:
         print(f"error: {_one_line(error)}", file=sys.stderr)
         sys.exit(error.exit_code)
