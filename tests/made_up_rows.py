@@ -8,7 +8,6 @@ from typing import Any
 COLUMNS: dict[str, Any] = {
     "dataset": "bottle",
     "preset": "mh",
-    "label": "",
     "backbone": "efficientnet_lite0",
     "weights_sha256": "57934424",
     "n_train": 200,

@@ -198,9 +198,9 @@ def test_the_key_knows_everything_a_result_depends_on(tmp_path: Path) -> None:
 
 
 def test_a_spec_travels_as_json() -> None:
-    spec = CellSpec("a/b", "mh", PRESETS["mh"].config, "w.pth", 300, "twin", figures=False)
+    spec = CellSpec("a/b", "mh", PRESETS["mh"].config, "w.pth", 300, figures=False)
     assert CellSpec.from_json(json.loads(json.dumps(spec.to_json()))) == spec
-    assert spec.name == "b--mh--twin--n300"
+    assert spec.name == "b--mh--n300"
 
 
 def test_the_benchmark_command_resumes_and_writes_tables(

@@ -156,7 +156,7 @@ def reduction_of(moments: Moments, config: Config) -> Reduction:
 
 
 class _Ipca:
-    """scikit-learn's IncrementalPCA, fed with pieces of at least as many rows as it has components."""
+    """scikit-learn's IncrementalPCA, which keeps as many components as its first piece has rows."""
 
     def __init__(self, dim: int) -> None:
         from sklearn.decomposition import IncrementalPCA
@@ -167,8 +167,7 @@ class _Ipca:
 
     def add(self, rows: Array) -> None:
         self.waiting.append(rows)
-        # what is left over must suffice for a last piece of its own, so one full piece stays behind
-        if sum(map(len, self.waiting)) >= 2 * self.dim:
+        if sum(map(len, self.waiting)) >= self.dim:
             self._feed()
 
     def finished(self) -> Any:

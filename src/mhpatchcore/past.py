@@ -61,8 +61,8 @@ class Past:
         single = self.origin[:, 0] >= 0
         image, row, column = self.origin[single].T
         found = (self.raw[single] == rows[row * grid[1] + column]).all(axis=1)
-        matched, given = np.bincount(image[found], minlength=1), np.bincount(image, minlength=1)
-        matched.resize(len(given))
+        given = np.bincount(image, minlength=1)
+        matched = np.bincount(image[found], minlength=len(given))
         return bool(((matched == given) & (given >= ROWS_TO_KNOW_AN_IMAGE)).any())
 
 

@@ -108,7 +108,6 @@ _ALL = (
 )
 
 PRESETS: dict[str, Preset] = {preset.name: preset for preset in _ALL}
-PAPER = tuple(preset.name for preset in _ALL if preset.changes.get("resize") == 256)
 LADDER_SIZES = (300, 500, 750, 1000, 1500, 2000)
 
 

@@ -34,7 +34,10 @@ JITTER_MIN, JITTER_FACTOR, JITTER_MAX = 1e-12, 10.0, 1.0
 
 @dataclass(frozen=True, eq=False)
 class Reduction:
-    """Orthonormal directions W (d, k) and the variances ν (d,) of all directions, largest first."""
+    """Orthonormal directions W (d, k) and the variances ν (d,) of all directions, largest first.
+
+    Without a reduction the directions are the channels, as they come.
+    """
 
     W: Doubles
     variances: Doubles

@@ -10,9 +10,7 @@ from pathlib import Path
 
 from mhpatchcore.backbone.session import Backbone, BackboneInfo
 
-NAMES = ("efficientnet_lite0", "resnet18", "resnet50", "wide_resnet50_2")
-
-__all__ = ["NAMES", "Backbone", "BackboneInfo", "load"]
+__all__ = ["Backbone", "BackboneInfo", "load"]
 
 
 def load(

@@ -1,7 +1,7 @@
 """The memory bank: constructors turn a stream of whitened patches into at most K rows.
 
 A constructor is a function from a stream, which can be read again, to the chosen patches. GeoReS reads it
-twice; the others once.
+twice, always-full again only where one pass leaves it short of K; the others once.
 """
 
 from __future__ import annotations

@@ -7,8 +7,9 @@ a distance means less. With s_m the mean distance from row m to its nearest rows
 
 shortens the distances to such rows and leaves the others as they are. p = 0 is the paper's plain distance.
 
-The weights are for the image score, whose maximum would else be a rare normal patch. The map shows plain distances:
-weighed ones pale where a defect resembles something rare, and its outline is lost.
+The weights are for the image score, whose maximum would else be a rare normal patch. The map shows distances without
+them: weighed ones pale where a defect resembles something rare, and its outline is lost. (Rows of similar weight are
+searched together and share one weight to take off again, so the map's distances are plain but for some percent.)
 """
 
 from __future__ import annotations

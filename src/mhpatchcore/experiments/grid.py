@@ -19,9 +19,9 @@ from mhpatchcore.files import write_csv, write_text
 
 Row = dict[str, Any]
 NOT_IN_CSV = ("telemetry", "problems", "files")
-CELL = ("dataset", "preset", "label", "backbone", "n_train")
+CELL = ("dataset", "preset", "backbone", "n_train")
 PHASE = ("name", "wall_seconds", "cpu_seconds", "peak_rss", "items", "items_per_second", "bytes_spooled")
-TEXT = ("dataset", "preset", "label", "backbone", "weights_sha256", "version", "name")
+TEXT = ("dataset", "preset", "backbone", "weights_sha256", "version", "name")
 
 
 @dataclass(frozen=True)

@@ -58,36 +58,18 @@ def write_report(
     workers: int | None = None,
     progress: Callable[[str, int, int], None] | None = None,
     max_gallery: int = MAX_GALLERY,
-    telemetry: Mapping[str, Any] | None = None,
 ) -> Evaluation:
-    """Evaluate and write the page about it, with pictures of at most `max_gallery` images.
-
-    `telemetry` is what else to tell of costs, for instance those of the fit, in the form of `Telemetry.to_json`.
-    """
+    """Evaluate and write the page about it, with pictures of at most `max_gallery` images."""
     gallery = Gallery((sample.kind for sample in dataset.test if sample.is_anomalous), max_gallery)
     costs = Telemetry(also=progress)
     with atomic_path(path) as temporary:  # a place that cannot be written is known before the work, not after
         costs.progress("score", 0, len(dataset.test))
         evaluation = evaluate(detector, dataset, workers, gallery.offer, costs.progress)
         costs.finish()
-        page = render(detector, evaluation, gallery.exhibits(), joined(telemetry or {}, costs.to_json()))
+        page = render(detector, evaluation, gallery.exhibits(), costs.to_json())
         # file names may hold bytes that are no text
         temporary.write_text(page, encoding="utf-8", errors="replace")
     return evaluation
-
-
-def joined(earlier: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, Any]:
-    """Telemetry of one process after another: the larger peak, all phases.
-
-    >>> joined({"peak_rss": 3, "phases": ["bank"]}, {"baseline_rss": 1, "peak_rss": 2, "phases": ["score"]})
-    {'baseline_rss': 1, 'peak_rss': 3, 'phases': ['bank', 'score']}
-    """
-    return {
-        **later,
-        **earlier,
-        "peak_rss": max(earlier.get("peak_rss", 0), later["peak_rss"]),
-        "phases": [*earlier.get("phases", ()), *later["phases"]],
-    }
 
 
 def render(
