@@ -55,7 +55,9 @@ def test_one_image_gives_a_model_without_a_threshold(run: Run, good: Path, tmp_p
 
 def test_flags_win_over_the_file_and_the_file_over_the_preset(run: Run, good: Path, tmp_path: Path) -> None:
     settings = tmp_path / "settings.toml"
-    settings.write_text('K = 120\nshrinkage = 0.5\nsize = 96\nlayers = ["block4"]\nsigma = 2\n')
+    settings.write_text(
+        'K = 120\nshrinkage = 0.5\nsize = 96\nlayers = ["block4"]\nsigma = 2\nshuffle = false\n'
+    )
     model = tmp_path / "part.mhpc"
     chosen = ("--preset", "mh", "--settings", settings, "-K", 100, "--resize", 96)
     assert run("fit", good, "-o", model, *chosen).code == 0
@@ -92,13 +94,23 @@ def test_broken_images_can_be_skipped(run: Run, tmp_path: Path) -> None:
     assert ran.code == 0
     assert ran.err.startswith("warning: skipped: ") and "bad name.png" in ran.err
     assert ran.err.count("\n") == 1
-    assert json.loads(ran.out)["images"] == 3
+    facts = json.loads(ran.out)
+    assert facts["images"] == 3 and len(facts["skipped"]) == 1 and "name.png" in facts["skipped"][0]
+
+
+def test_outputs_do_not_take_the_place_of_anything_else(run: Run, good: Path, tmp_path: Path) -> None:
+    image = good / "000.png"
+    before = image.read_bytes()
+    twice = ("-o", tmp_path / "part.mhpc", "--report", tmp_path / "." / "part.mhpc")
+    assert_one_line_error(run("fit", good, *twice), 2, "part.mhpc is given twice", "fit.html")
+    assert_one_line_error(run("fit", good, "-o", image), 2, "000.png has the name of an image", "part.mhpc")
+    assert image.read_bytes() == before and not (tmp_path / "part.mhpc").exists()
 
 
 def test_nothing_but_broken_images(run: Run, tmp_path: Path) -> None:
     (tmp_path / "bad.png").write_bytes(b"no picture")
     ran = run("fit", tmp_path, "-o", tmp_path / "part.mhpc", *SMALL, "--skip-broken")
-    assert ran.code == 2 and "error: none of the images could be read" in ran.err
+    assert ran.code == 3 and "error: none of the images could be read" in ran.err
 
 
 @pytest.mark.parametrize("name", ["missing", "empty"])
@@ -153,9 +165,11 @@ def test_values_of_the_wrong_kind_are_wrong_usage(
         ("K = 10.5", ("K must be a whole number",)),
         ("resize = true", ("resize must be a whole number",)),
         ('sigma = "wide"', ("sigma must be a number",)),
-        ("score = 1", ("score must be a text in quotes",)),
-        ("shrinkage = [1]", ("shrinkage must be a text in quotes or a number",)),
+        ("score = 1", ("score must be a text",)),
+        ("shrinkage = [1]", ("shrinkage must be a text or a number",)),
         ('layers = "block4"', ("layers must be a list of texts",)),
+        ('shuffle = "no"', ("shuffle must be true or false",)),
+        ("K = true", ("K must be a whole number",)),
         ("K = ", ("not TOML", "K = 1000")),
         (None, ("cannot read settings", "No such file")),
     ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 
 from mhpatchcore.config import CHOICES, Config
@@ -74,3 +75,32 @@ def test_only_offline_greedy_takes_a_fraction() -> None:
 
 def test_preprocessing_is_square() -> None:
     assert Config(size=96, resize=110).preprocessing == Preprocessing(96, 96, 110)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("K", "a", "a whole number"),
+        ("K", None, "a whole number"),
+        ("K", 10.5, "a whole number"),
+        ("K", True, "a whole number"),
+        ("K", 10**12, "at most 10,000,000"),
+        ("sigma", None, "a number"),
+        ("sigma", 1e9, "at most"),
+        ("shuffle", "no", "true or false"),
+        ("shuffle", 0, "true or false"),
+        ("score", 1, "a text"),
+        ("layers", "block4", "a list of texts"),
+        ("layers", [1], "a list of texts"),
+        ("shrinkage", None, "a text or a number"),
+    ],
+)
+def test_a_value_of_another_kind_is_refused(name: str, value: object, words: str) -> None:
+    with pytest.raises(UserError, match=rf"{name} must be .*{words}"):
+        Config(**{name: value})  # type: ignore[arg-type]
+
+
+def test_numbers_of_numpy_become_python_s() -> None:
+    config = Config(K=np.int64(50), sigma=np.float32(2), shuffle=False, layers=["a"])  # type: ignore[arg-type]
+    assert json.loads(json.dumps(config.to_json()))["K"] == 50
+    assert (type(config.K), type(config.sigma), config.layers) == (int, float, ("a",))

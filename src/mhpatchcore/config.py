@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
+from functools import cache
 from math import isfinite
-from typing import Any
+from numbers import Integral, Real
+from typing import Any, get_type_hints
 
 from mhpatchcore.errors import UserError
 from mhpatchcore.images import Preprocessing
@@ -21,7 +23,12 @@ CHOICES = {
     "stored_as": ("float16", "float32"),
     "precision": ("fp32", "int8", "auto"),
 }
-LARGEST_SIZE = 2048
+KINDS: dict[type, tuple[type, str]] = {
+    bool: (bool, "true or false"),
+    int: (Integral, "a whole number"),
+    float: (Real, "a number"),
+    str: (str, "a text"),
+}
 AT_LEAST = {
     "size": 32,
     "resize": 1,
@@ -40,6 +47,22 @@ AT_LEAST = {
     "calibration_images": 1,
     "chunk_images": 1,
     "seed": 0,
+}
+# far beyond what is of use: nobody should wait for a typing error
+AT_MOST = {
+    "size": 2048,
+    "resize": 8192,
+    "floor": 1e3,
+    "place": 1e3,
+    "K": 10**7,
+    "m_c": 10**6,
+    "projection": 10**4,
+    "q": 10**7,
+    "reach": 10,
+    "parts": 100,
+    "neighbours": 10**4,
+    "sigma": 1e3,
+    "chunk_images": 10**4,
 }
 
 
@@ -94,7 +117,8 @@ class Config:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "layers", tuple(self.layers))
+        for field in fields(self):
+            object.__setattr__(self, field.name, of_its_kind(field.name, getattr(self, field.name)))
         object.__setattr__(self, "shrinkage", parse_shrinkage(self.shrinkage))
         for name, choices in CHOICES.items():
             value = getattr(self, name)
@@ -104,12 +128,12 @@ class Config:
             value = getattr(self, name)
             if value is not None and not (value >= least and isfinite(value)):
                 raise UserError(f"{name} must be at least {least}, not {value}")
+        for name, most in AT_MOST.items():
+            value = getattr(self, name)
+            if value is not None and value > most:
+                raise UserError(f"{name} must be at most {most:,}, not {value:,}")
         if self.dense >= 1:
             raise UserError(f"dense is the share of the bank drawn at random, below 1, not {self.dense}")
-        if self.size > LARGEST_SIZE:
-            raise UserError(
-                f"size must be at most {LARGEST_SIZE}, not {self.size}: patches grow with its square"
-            )
         if self.resize is not None and self.resize < self.size:
             raise UserError(
                 f"resize, the shorter side before the crop, must be at least size ({self.size}), not {self.resize}"
@@ -128,11 +152,7 @@ class Config:
         return Preprocessing(self.size, self.size, self.resize)
 
     def with_changes(self, **changes: Any) -> Config:
-        known = {field.name for field in fields(self)}
-        unknown = [name for name in changes if name not in known]
-        if unknown:
-            raise UserError(f"unknown setting '{unknown[0]}'; there are: {', '.join(sorted(known))}")
-        return replace(self, **changes)
+        return replace(self, **{name: of_its_kind(name, value) for name, value in changes.items()})
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -140,3 +160,33 @@ class Config:
     @staticmethod
     def from_json(values: Mapping[str, Any]) -> Config:
         return Config().with_changes(**values)
+
+
+def of_its_kind(name: str, value: Any) -> Any:
+    """A setting's value in Python's own type, which numpy's numbers are not, or a refusal of another kind of value.
+
+    >>> import numpy as np
+    >>> of_its_kind("K", np.int64(5)), of_its_kind("sigma", 2), of_its_kind("resize", None)
+    (5, 2.0, None)
+    """
+    if name == "layers":
+        if isinstance(value, str) or not all(isinstance(layer, str) for layer in value or ()):
+            raise UserError(f'layers must be a list of texts such as ["layer2", "layer3"], not {value!r}')
+        return tuple(value or ())
+    if name not in _hints():
+        raise UserError(f"unknown setting '{name}'; there are: {', '.join(sorted(_hints()))}")
+    hint = _hints()[name]
+    wanted = getattr(hint, "__args__", (hint,))
+    if value is None and type(None) in wanted:
+        return None
+    for kind in wanted:
+        is_bool = isinstance(value, bool)
+        if kind in KINDS and isinstance(value, KINDS[kind][0]) and is_bool == (kind is bool):
+            return kind(value)
+    kinds = " or ".join(KINDS[kind][1] for kind in wanted if kind in KINDS)
+    raise UserError(f"{name} must be {kinds}, not {value!r}")
+
+
+@cache
+def _hints() -> dict[str, Any]:
+    return get_type_hints(Config)
