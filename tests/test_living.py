@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -114,7 +115,8 @@ def as_format_1(path: Path) -> Path:
     with safe_open(path, "numpy") as file:
         document = json.loads(file.metadata()[KEY])
     tensors = {name: array for name, array in load_file(path).items() if not name.startswith("witnesses.")}
-    del document["history"]
+    del document["history"], document["sha256"]
+    document["graph_sha256"] = hashlib.sha256(tensors["backbone.graph"].tobytes()).hexdigest()
     for name in EARLIER:
         del document["config"][name]
     save_file(tensors, path, metadata={KEY: json.dumps(document | {"format": 1})})

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load_file, save_file
 
 from mhpatchcore import modelfile
 from mhpatchcore.config import Config
 from mhpatchcore.demo_data import vial_image
 from mhpatchcore.detector import Detector
-from mhpatchcore.errors import ModelFileError
+from mhpatchcore.errors import ModelFileError, UserError
 from mhpatchcore.modelfile import KEY
 
 
@@ -170,11 +170,28 @@ def test_an_unknown_setting_is_an_error_of_the_file(saved: Path) -> None:
     assert "colour" in message(saved)
 
 
-def test_a_damaged_graph_is_noticed(saved: Path) -> None:
-    graph = load_file(saved)["backbone.graph"].copy()
-    graph[len(graph) // 2] ^= 1
-    rewritten(saved, **{"backbone.graph": graph})
+@pytest.mark.parametrize("name", ["backbone.graph", "whitening.A", "bank.raw", "calibration.scores"])
+def test_a_damaged_tensor_is_named(saved: Path, name: str) -> None:
+    tensor = load_file(saved)[name].copy()
+    tensor.view(np.uint8).reshape(-1)[tensor.nbytes // 2] ^= 1
+    rewritten(saved, **{name: tensor})
+    assert f"{name} is not what was written" in message(saved)
+
+
+@pytest.mark.parametrize("rate", [5, None])
+def test_a_rate_that_is_none_is_an_error_of_the_file(saved: Path, rate: float | None) -> None:
+    document = document_of(saved)
+    rewritten(saved, document | {"calibration": document["calibration"] | {"false_alarm": rate}})
     message(saved)
+
+
+def test_a_full_disk_is_named(detector: Detector, saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(tensors: object, path: Path, metadata: object) -> None:
+        raise SafetensorError("I/O error: No space left on device")
+
+    monkeypatch.setattr("safetensors.numpy.save_file", full)
+    with pytest.raises(UserError, match=r"cannot write .*part\.mhpc.*No space left"):
+        detector.save(saved)
 
 
 def test_a_failing_save_leaves_the_old_file(

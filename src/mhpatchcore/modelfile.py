@@ -17,7 +17,7 @@ import numpy as np
 from mhpatchcore import __version__
 from mhpatchcore.arrays import Array
 from mhpatchcore.backbone.session import Backbone, BackboneInfo
-from mhpatchcore.calibration import Calibration
+from mhpatchcore.calibration import calibrate
 from mhpatchcore.config import Config
 from mhpatchcore.detector import Detector
 from mhpatchcore.errors import ModelFileError, UserError
@@ -40,6 +40,7 @@ EARLIER = {
 
 
 def save(detector: Detector, path: Path) -> None:
+    from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
     whitening, calibration = detector.whitening, detector.calibration
@@ -48,7 +49,6 @@ def save(detector: Detector, path: Path) -> None:
         "version": __version__,
         "config": detector.config.to_json(),
         "backbone": detector.backbone.info.to_json(),
-        "graph_sha256": detector.backbone.graph_sha256,
         "n_patches": detector.moments.n,
         "whitening": {
             "lam": whitening.lam,
@@ -79,8 +79,12 @@ def save(detector: Detector, path: Path) -> None:
         "backbone.graph": np.frombuffer(detector.backbone.graph, np.uint8),
     }
     tensors = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
+    document["sha256"] = {name: _sha256(array) for name, array in tensors.items()}
     with atomic_path(path) as temporary:
-        save_file(tensors, temporary, metadata={KEY: json.dumps(document)})
+        try:
+            save_file(tensors, temporary, metadata={KEY: json.dumps(document)})
+        except SafetensorError as error:
+            raise UserError(f"cannot write {path}: {error}; choose another place") from error
 
 
 def load(path: Path) -> Detector:
@@ -88,7 +92,7 @@ def load(path: Path) -> Detector:
 
     document, tensors = read_document(path), load_file(path)
     try:
-        _check_graph(tensors["backbone.graph"], document["graph_sha256"])
+        _check(tensors, document)
         return Detector(
             config=Config.from_json(EARLIER | document["config"]),
             backbone=Backbone(
@@ -101,7 +105,7 @@ def load(path: Path) -> Detector:
             whitening=Whitening(tensors["whitening.A"], tensors["whitening.mean"], **document["whitening"]),
             bank_raw=tensors["bank.raw"],
             bank_origin=tensors["bank.origin"],
-            calibration=Calibration(
+            calibration=calibrate(
                 tensors["calibration.scores"],
                 tensors["calibration.peaks"],
                 **document["calibration"],
@@ -147,6 +151,13 @@ def _witnesses(tensors: dict[str, Array]) -> tuple[Witness, ...]:
     return unstacked(tensors["witnesses.images"], tensors["witnesses.places"], tensors["witnesses.rows"])
 
 
-def _check_graph(graph: Array, sha256: str) -> None:
-    if hashlib.sha256(graph.tobytes()).hexdigest() != sha256:
-        raise ValueError("the backbone's graph is not the one that was written")
+def _check(tensors: dict[str, Array], document: dict[str, Any]) -> None:
+    """Refuse tensors that are not those that were written; files from before that was recorded name the graph alone."""
+    written = document.get("sha256") or {"backbone.graph": document["graph_sha256"]}
+    for name, sha256 in written.items():
+        if _sha256(tensors[name]) != sha256:
+            raise ValueError(f"{name} is not what was written")
+
+
+def _sha256(array: Array) -> str:
+    return hashlib.sha256(array.tobytes()).hexdigest()

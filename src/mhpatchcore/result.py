@@ -33,7 +33,7 @@ class Result:
 
     @property
     def is_anomalous(self) -> bool:
-        return self.score > self.threshold
+        return not self.score <= self.threshold  # so that a score that is no number does not pass
 
     @cached_property
     def map(self) -> Floats:
