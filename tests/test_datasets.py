@@ -182,3 +182,13 @@ def test_mask_values(tmp_path: Path) -> None:
     values = np.array([[0, 255], [1, 0]], np.uint8)
     Image.fromarray(values).save(tmp_path / "mask.png")
     assert read_mask(tmp_path / "mask.png", 2, 2).tolist() == [[False, True], [True, False]]
+
+
+@pytest.mark.parametrize("head", ["name,split,label,image", "object,split,label", ""])
+def test_a_split_with_other_columns_is_named(tmp_path: Path, head: str) -> None:
+    (tmp_path / "split_csv").mkdir()
+    (tmp_path / "candle").mkdir()
+    (tmp_path / "split_csv" / "1cls.csv").write_text(f"{head}\na,b,c,d\n")
+    for load in (lambda: load_dataset(tmp_path / "candle"), lambda: find_categories(tmp_path)):
+        with pytest.raises(UserError, match=r"1cls\.csv has no column"):
+            load()

@@ -57,6 +57,20 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         write_text(tmp_path / "file" / "a.txt", "x")
 
 
+def test_a_link_stays_and_what_it_points_to_is_written(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "link.txt").symlink_to(tmp_path / "there" / "real.txt")
+    write_text(tmp_path / "link.txt", "new")
+    assert (tmp_path / "link.txt").is_symlink() and (tmp_path / "there" / "real.txt").read_text() == "new"
+
+
+def test_a_pipe_is_not_replaced(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UserError, match="pipe: it is no file that can be replaced"):
+        write_text(tmp_path / "pipe", "x")
+    assert (tmp_path / "pipe").is_fifo()
+
+
 def test_an_error_about_another_file_stays_what_it_is(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="missing"), atomic_path(tmp_path / "a.txt"):
         (tmp_path / "missing").read_text()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Callable
 from contextlib import suppress
@@ -251,3 +252,36 @@ def test_images_near_the_view_and_other_formats_are_decoded_whole(tmp_path: Path
         picture.save(tmp_path / name)
         with Image.open(tmp_path / name) as file:
             assert images._reduction(file, Preprocessing(size, size)) == 1
+
+
+def test_floating_point_pixels_are_refused(tmp_path: Path) -> None:
+    Image.fromarray(np.linspace(0, 1, 64, dtype=np.float32).reshape(8, 8)).save(tmp_path / "a.tif")
+    with pytest.raises(ImageError, match=r"a\.tif: it holds floating-point numbers.*8 or 16 bits"):
+        load_view(tmp_path / "a.tif", VIEW)
+
+
+def test_one_array_is_no_list_of_images() -> None:
+    with pytest.raises(UserError, match="give a list"):
+        list_images(np.zeros((40, 64, 3), np.uint8))
+    assert len(list_images(np.zeros((2, 40, 64, 3), np.uint8))) == 2
+
+
+@pytest.mark.parametrize("source", [None, 3, Image.new("RGB", (4, 4)), np.zeros((0, 64, 3), np.uint8)])
+def test_what_is_no_image_is_refused(source: object) -> None:
+    with pytest.raises(ImageError, match="an image"):
+        load_view(source, VIEW)  # type: ignore[arg-type]
+
+
+def test_a_folder_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "shut").mkdir()
+    (tmp_path / "a.png").touch()
+    scandir = os.scandir
+
+    def guarded(path: str) -> object:
+        if str(path).endswith("shut"):
+            raise PermissionError(13, "Permission denied", path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", guarded)
+    with pytest.raises(UserError, match=r"cannot read folder .*shut: Permission denied"):
+        list_images(tmp_path)

@@ -22,6 +22,7 @@ GOOD = ("good", "ok", "normal")
 MASKS = ("ground_truth", "masks")
 TRAIN_SHARE = 0.8
 SEED = 0
+VISA_COLUMNS = ("object", "split", "label", "image")
 
 
 @dataclass(frozen=True)
@@ -93,8 +94,7 @@ def find_categories(root: str | Path) -> list[Path]:
         return [root]
     split = root / "split_csv" / "1cls.csv"
     if split.is_file():
-        with split.open(newline="") as file:
-            return [root / name for name in sorted({row["object"] for row in csv.DictReader(file)})]
+        return [root / name for name in sorted({row["object"] for row in _split_rows(split)})]
     found = sorted(folder for folder in root.iterdir() if folder.is_dir() and _is_category(folder))
     if not found:
         raise UserError(
@@ -138,18 +138,28 @@ def _mvtec_like(root: Path) -> Dataset:
 
 def _visa(root: Path, split: Path) -> Dataset:
     train, test = [], []
-    with split.open(newline="") as file:
-        for row in csv.DictReader(file):
-            if row["object"] != root.name:
-                continue
-            path = root.parent / row["image"]
-            if row["split"] == "train":
-                train.append(path)
-            else:
-                anomalous = row["label"] != "normal"
-                mask = root.parent / row["mask"] if anomalous and row.get("mask") else None
-                test.append(Sample(path, row["label"], anomalous, mask))
+    for row in _split_rows(split):
+        if row["object"] != root.name:
+            continue
+        path = root.parent / row["image"]
+        if row["split"] == "train":
+            train.append(path)
+        else:
+            anomalous = row["label"] != "normal"
+            mask = root.parent / row["mask"] if anomalous and row.get("mask") else None
+            test.append(Sample(path, row["label"], anomalous, mask))
     return Dataset(root.name, tuple(train), tuple(test))
+
+
+def _split_rows(split: Path) -> list[dict[str, str]]:
+    with split.open(newline="", encoding="utf-8-sig") as file:
+        reader = csv.DictReader(file)
+        missing = [name for name in VISA_COLUMNS if name not in (reader.fieldnames or ())]
+        if missing:
+            raise UserError(
+                f"{split} has no column '{missing[0]}', as VisA's split has: correct it or move it away"
+            )
+        return list(reader)
 
 
 def _plain(root: Path) -> Dataset:

@@ -18,6 +18,8 @@ from mhpatchcore.errors import UserError
 def atomic_path(target: str | Path) -> Iterator[Path]:
     """Give a temporary path in the target's folder; on success it becomes `target`, on failure it goes.
 
+    A device or a pipe is refused: the rename would put a file in its place.
+
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
     >>> with atomic_path(folder / "a.txt") as path:
@@ -25,7 +27,9 @@ def atomic_path(target: str | Path) -> Iterator[Path]:
     >>> (folder / "a.txt").read_text(), len(list(folder.iterdir()))
     ('whole', 1)
     """
-    target = Path(target)
+    target = Path(os.path.realpath(target))  # a link stays, and what it points to is written
+    if target.exists() and not (target.is_file() or target.is_dir()):
+        raise UserError(f"cannot write {target}: it is no file that can be replaced; choose another place")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=target.suffix, dir=target.parent)

@@ -31,7 +31,7 @@ from mhpatchcore.bank.patches import Patches, Stream, grid_origin
 from mhpatchcore.calibration import Calibration
 from mhpatchcore.config import Config
 from mhpatchcore.coverage import Coverage, measure_coverage
-from mhpatchcore.errors import UserError
+from mhpatchcore.errors import ImageError
 from mhpatchcore.extraction import Chunk, Execution, Extraction, mixed_chunks
 from mhpatchcore.images import ImageLike
 from mhpatchcore.memory import give_back
@@ -141,7 +141,7 @@ def _first_pass(extraction: Extraction, pasts: Sequence[Past]) -> tuple[Moments,
         if ipca is not None:
             ipca.add(chunk.rows[:, : info.dim])
     if extraction.taken and not extraction.members:
-        raise UserError("none of the images could be read: check the folder")
+        raise ImageError("none of the images could be read: check the folder")
     extraction.execution.progress("moments", 0, 1)
     if ipca is not None:
         return total, reduce_by_ipca(ipca.finished(), config.variance, config.components)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,6 +95,8 @@ def load_pixels(source: ImageLike) -> Array:
 
 def list_images(source: str | Path | Sequence[ImageLike]) -> list[ImageLike]:
     """A folder's images (recursively, sorted), one image file, or a sequence as it is."""
+    if isinstance(source, np.ndarray) and source.ndim < 4:
+        raise UserError("one array is one image: give a list of them")
     if not isinstance(source, str | Path):
         return list(source)
     folder = Path(source)
@@ -119,13 +122,16 @@ def images_to_learn(source: str | Path | Sequence[ImageLike], as_given: bool) ->
 
 def images_below(folder: Path) -> list[Path]:
     """Image files in a folder and its subfolders, sorted, without hidden ones."""
-    return sorted(
-        path
-        for path in folder.rglob("*")
-        if path.suffix.lower() in SUFFIXES
-        and path.is_file()
-        and not any(part.startswith(".") for part in path.relative_to(folder).parts)
-    )
+
+    def refuse(error: OSError) -> None:
+        raise UserError(f"cannot read folder {error.filename}: {error.strerror}; change that or move it away")
+
+    found = []
+    for place, folders, names in os.walk(folder, onerror=refuse if folder.is_dir() else None):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        files = (Path(place, name) for name in names if not name.startswith("."))
+        found += [path for path in files if path.suffix.lower() in SUFFIXES and path.is_file()]
+    return sorted(found)
 
 
 def spread(n: int, size: int) -> list[int]:
@@ -192,6 +198,10 @@ def _reduction(image: Image.Image, preprocessing: Preprocessing) -> int:
 
 
 def _in_known_mode(image: Image.Image) -> Image.Image:
+    if image.mode == "F":
+        raise ValueError(
+            "it holds floating-point numbers, whose range is not known: save it with 8 or 16 bits"
+        )
     if image.mode.startswith("I"):
         return Image.fromarray(np.asarray(image).astype(np.float32) / 257)
     return image if image.mode == "RGB" else image.convert("RGB")
@@ -199,7 +209,12 @@ def _in_known_mode(image: Image.Image) -> Image.Image:
 
 def _from_array(array: Array) -> Image.Image:
     """(H, W), (H, W, 1), (H, W, 3) or (H, W, 4) of uint8, or (H, W) of uint16."""
-    array = np.asarray(array)
+    if not isinstance(array, np.ndarray):
+        raise ImageError(
+            f"an image is a path or an array, not {type(array).__name__}: np.asarray may make one of it"
+        )
+    if array.size == 0:
+        raise ImageError(f"an image array has pixels; this one is {array.shape}")
     if array.ndim == 3 and array.shape[2] == 1:
         array = array[:, :, 0]
     if array.dtype == np.uint16 and array.ndim == 2:

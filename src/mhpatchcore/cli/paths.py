@@ -6,12 +6,19 @@ import os
 from pathlib import Path
 
 from mhpatchcore.errors import UserError
+from mhpatchcore.images import SUFFIXES
 
 
-def check_file(path: Path | None, example: str) -> None:
-    """Refuse a place where no file can be written; `example` is a name for it, if it is a folder."""
+def check_file(path: Path | None, example: str, *others: Path | None) -> None:
+    """Refuse a place where no file can be written, or where one of `others` is; `example` is a name for it."""
     if path is None:
         return
+    if any(other is not None and path.resolve() == other.resolve() for other in others):
+        raise UserError(
+            f"{path} is given twice: choose another name for what is written, for example {example}"
+        )
+    if path.suffix.lower() in SUFFIXES and not example.endswith(path.suffix.lower()):
+        raise UserError(f"{path} has the name of an image: name a file such as {example}")
     if path.is_dir():
         raise UserError(f"cannot write {path}: it is a folder; name a file, for example {path / example}")
     _check_parents(path)
