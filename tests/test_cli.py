@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from functools import partial
 from pathlib import Path
 
@@ -59,6 +61,32 @@ def test_a_user_s_error_is_one_line_and_no_traceback(tmp_path: Path) -> None:
     ran = run_process("fit", tmp_path / "missing", "-o", tmp_path / "part.mhpc")
     assert_one_line_error(ran, 2, "missing")
     assert files_below(tmp_path) == []
+
+
+def test_a_system_s_error_is_one_line_and_no_traceback(
+    run: Run, monkeypatch: pytest.MonkeyPatch, model: Path
+) -> None:
+    def refused(path: object) -> None:
+        raise PermissionError(13, "Permission denied", "part.mhpc")
+
+    monkeypatch.setattr("mhpatchcore.detector.Detector.load", refused)
+    assert_one_line_error(run("info", model), 2, "part.mhpc: Permission denied")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full device")
+def test_output_that_cannot_be_written_is_an_error(model: Path) -> None:
+    command = f'"{sys.executable}" -m mhpatchcore info "{model}" >/dev/full'
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and done.stderr.startswith("error: No space left"), done
+    assert done.stderr.count("\n") == 1
+
+
+def test_warnings_do_not_stray_into_the_output(model: Path, tmp_path: Path) -> None:
+    folder = write_vials(tmp_path / "new", 1)
+    (folder / "broken.png").write_bytes(b"no picture")
+    command = f'"{sys.executable}" -m mhpatchcore score "{model}" "{folder}" --skip-broken --json 2>&-'
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
+    assert [len(row) > 2 for row in json.loads(done.stdout)] == [True, False]
 
 
 def test_any_file_name_can_be_printed_to_any_terminal(model: Path, tmp_path: Path) -> None:

@@ -106,7 +106,7 @@ def test_pictures_never_replace_images(run: Run, model: Path, tmp_path: Path) ->
     folder = write_vials(tmp_path / "new", 2)
     before = {path: path.read_bytes() for path in folder.iterdir()}
     for place in (folder, tmp_path / "new" / ".." / "new"):
-        assert_one_line_error(run("score", model, folder, "--heatmaps", place), 2, "overwrite")
+        assert_one_line_error(run("score", model, folder, "--heatmaps", place), 2, "among the images")
     assert {path: path.read_bytes() for path in folder.iterdir()} == before
 
 
@@ -141,7 +141,8 @@ def test_broken_images_can_be_skipped(run: Run, model: Path, tmp_path: Path) -> 
     assert ran.code == 0 and "of 2 anomalous, 1 skipped" in ran.out
     assert ran.err.startswith("warning: skipped: ") and "bad.png" in ran.err
     assert files_below(tmp_path / "heat") == ["000.png", "001.png"]
-    assert len(json.loads(run("score", model, folder, "--skip-broken", "--json").out)) == 2
+    *scored, skipped = json.loads(run("score", model, folder, "--skip-broken", "--json").out)
+    assert len(scored) == 2 and skipped["image"] == str(folder / "bad.png") and "cannot" in skipped["error"]
     ran = run("score", model, folder / "bad.png", "--skip-broken", "--fail")
     assert ran.code == 3 and "error: none of the images could be read" in ran.err
 

@@ -92,6 +92,13 @@ def test_a_folder_and_its_scores_say_the_same(run: Run, model: Path, tmp_path: P
         json.loads(run("monitor", model, source, "--json").out)
         for source in (images, tmp_path / "scores.csv")
     ]
+    (images / "broken.png").write_bytes(b"no picture")
+    assert_one_line_error(run("monitor", model, images), 3, "broken.png")
+    ran = run("monitor", model, images, "--skip-broken", "--json")
+    assert json.loads(ran.out) == told[0] and "skipped" in ran.err
+    # as spreadsheets save it
+    (tmp_path / "scores.csv").write_text("\ufeff" + (tmp_path / "scores.csv").read_text())
+    assert json.loads(run("monitor", model, tmp_path / "scores.csv", "--json").out) == told[1]
     assert told[0]["n"] == 5
     for name, value in told[0].items():
         assert told[1][name] == (pytest.approx(value, rel=1e-4) if isinstance(value, float) else value), name

@@ -122,6 +122,21 @@ def test_an_image_that_cannot_be_read_is_named(vials: Dataset, tmp_path: Path) -
     spoilt = replace(vials, test=(*vials.test, Sample(tmp_path / "broken.png", "good", False)))
     with pytest.raises(ImageError, match=r"broken\.png"):
         evaluate(small_detector(), spoilt)
+    evaluation = evaluate(small_detector(), spoilt, skip_broken=True)
+    assert evaluation.image == evaluate(small_detector(), vials).image
+    assert len(evaluation.problems) == 1 and "broken.png" in evaluation.problems[0]
+    with pytest.raises(ImageError, match="no test image"):
+        evaluate(small_detector(), replace(vials, test=spoilt.test[-1:]), skip_broken=True)
+
+
+def test_a_mask_that_marks_nothing_is_a_problem(vials: Dataset, tmp_path: Path) -> None:
+    Image.new("L", (PIXELS, PIXELS), 0).save(tmp_path / "empty.png")
+    first, *others = vials.test
+    assert first.is_anomalous
+    spoilt = replace(vials, test=(replace(first, mask=tmp_path / "empty.png"), *others))
+    evaluation = evaluate(small_detector(), spoilt)
+    assert "empty.png of a defective image marks nothing" in evaluation.problems[0]
+    assert evaluation.pixel is not None and evaluation.pixel.n_images == len(vials.test) - 1
 
 
 @pytest.mark.slow

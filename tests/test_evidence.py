@@ -187,7 +187,7 @@ def test_places_that_cannot_be(run: Run, detector: Detector, tmp_path: Path) -> 
     both = ("--explain", tmp_path / "out", "--heatmaps", tmp_path / "out")
     assert_one_line_error(run("score", tmp_path / "part.mhpc", new, *both), 2, "different folders")
     ran = run("score", tmp_path / "part.mhpc", new, "--explain", new)
-    assert_one_line_error(ran, 2, "overwrite", "--explain")
+    assert_one_line_error(ran, 2, "among the images", "--explain")
     ran = run(
         "score", tmp_path / "part.mhpc", new, "--explain", tmp_path / "out", "--normals", tmp_path / "no"
     )

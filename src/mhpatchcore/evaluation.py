@@ -70,10 +70,12 @@ def evaluate(
     watch: Callable[[Sample, Result], None] | None = None,
     progress: Callable[[str, int, int], None] | None = None,
     results: Iterable[Result | None] | None = None,
+    skip_broken: bool = False,
 ) -> Evaluation:
     """Score every test image and compute metrics; `watch` sees each result (to draw it, say).
 
-    `results` are those of all test images in order, where they are at hand already.
+    `results` are those of all test images in order, where they are at hand already. With `skip_broken` images that
+    cannot be read are told as problems and left out.
     """
     judged, problems = [], list(dataset.problems)
     pixels = PixelMetrics()
@@ -81,30 +83,24 @@ def evaluate(
     if progress is not None:
         progress("score", 0, total)
     if results is None:
-        results = detector.score_many([sample.path for sample in dataset.test], workers)
+        on_error = (lambda error: problems.append(str(error))) if skip_broken else None
+        results = detector.score_many([sample.path for sample in dataset.test], workers, on_error)
     for done, (sample, result) in enumerate(zip(dataset.test, results, strict=True), start=1):
-        assert result is not None
-        judged.append(
-            Judged(
-                sample.path,
-                sample.kind,
-                sample.is_anomalous,
-                result.score,
-                result.is_anomalous,
-                result.p_value,
-            )
-        )
-        if dataset.has_masks:
-            try:
-                mask = _truth(sample, result)
-                if mask is not None:
-                    pixels.update(result.map, mask)
-            except ImageError as error:
-                problems.append(str(error))
-        if watch is not None:
-            watch(sample, result)
+        if result is not None:
+            judged.append(_judged(sample, result))
+            if dataset.has_masks:
+                try:
+                    mask = _truth(sample, result)
+                    if mask is not None:
+                        pixels.update(result.map, mask)
+                except ImageError as error:
+                    problems.append(str(error))
+            if watch is not None:
+                watch(sample, result)
         if progress is not None:
             progress("score", done, total)
+    if not judged:
+        raise ImageError(f"there is no test image in {dataset.name} that can be read: check the folder")
     labels = np.array([j.is_anomalous for j in judged])
     scores = np.array([j.score for j in judged])
     return Evaluation(
@@ -117,9 +113,19 @@ def evaluate(
     )
 
 
+def _judged(sample: Sample, result: Result) -> Judged:
+    said = (result.score, result.is_anomalous, result.p_value)
+    return Judged(sample.path, sample.kind, sample.is_anomalous, *said)
+
+
 def _truth(sample: Sample, result: Result) -> Mask | None:
     """Where the defect is; nowhere on a normal image; None where an anomalous image has no mask."""
     size = (result.geometry.height, result.geometry.width)
     if not sample.is_anomalous:
         return np.zeros(size, bool)
-    return None if sample.mask is None else read_mask(sample.mask, *size)
+    if sample.mask is None:
+        return None
+    mask = read_mask(sample.mask, *size)
+    if not mask.any():
+        raise ImageError(f"mask {sample.mask} of a defective image marks nothing; replace or remove it")
+    return mask

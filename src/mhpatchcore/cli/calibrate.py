@@ -16,7 +16,7 @@ from mhpatchcore.cli.console import (
     counted,
     print_json,
     progress_display,
-    warn,
+    warn_and_keep,
 )
 from mhpatchcore.cli.fit import summary, threshold_note
 from mhpatchcore.cli.history import threshold_before
@@ -56,9 +56,13 @@ def calibrate(
         raise UserError("--add goes with --with: it adds the scores of those images")
     check_file(output, "part.mhpc")
     before = Detector.load(model)
+    skipped: list[str] = []
     with progress_display(quiet) as progress:
         execution = Execution(
-            workers=workers or available_cores(), skip_broken=skip_broken, progress=progress, warn=warn
+            workers=workers or available_cores(),
+            skip_broken=skip_broken,
+            progress=progress,
+            warn=warn_and_keep(skipped),
         )
         detector = before.calibrated(false_alarm, images, add=add, execution=execution)
         if output is not None:
@@ -67,6 +71,7 @@ def calibrate(
         "threshold_before": before.threshold,
         "written": output is not None,
         "rates": _rates(detector.calibration),
+        "skipped": skipped,
     }
     if as_json:
         print_json(facts)

@@ -11,6 +11,8 @@ from typing import Any
 
 import typer
 
+from mhpatchcore.errors import UserError
+
 PHASES = {
     "extract": "reading images",
     "moments": "whitening",
@@ -79,6 +81,20 @@ def progress_display(quiet: bool) -> Iterator[Callable[[str, int, int], None]]:
 
 def warn(message: str) -> None:
     print(f"warning: {' '.join(message.splitlines())}", file=sys.stderr)
+
+
+def warn_and_keep(messages: list[str]) -> Callable[[str], None]:
+    """`warn`, with what it has said kept for --json."""
+
+    def both(message: str) -> None:
+        warn(message)
+        messages.append(message)
+
+    return both
+
+
+def warn_of_skipped(error: UserError) -> None:
+    warn(f"skipped: {error}")
 
 
 def counted(n: int, thing: str) -> str:

@@ -10,6 +10,7 @@ import typer
 from mhpatchcore.cli.console import (
     JsonFlag,
     QuietFlag,
+    SkipBrokenFlag,
     WorkersOption,
     print_json,
     progress_display,
@@ -30,6 +31,7 @@ def evaluate(
     report: Path = typer.Option(
         None, help="Write a page with curves, pictures and all scores into this HTML file."
     ),
+    skip_broken: bool = SkipBrokenFlag,
     workers: int = WorkersOption,
     as_json: bool = JsonFlag,
     quiet: bool = QuietFlag,
@@ -38,17 +40,19 @@ def evaluate(
 
     Example: mhpatchcore evaluate part.mhpc parts --report report.html
     """
-    check_file(report, "report.html")
+    check_file(report, "report.html", model)
     detector, data = Detector.load(model), load_dataset(with_name(dataset))
     with progress_display(quiet) as progress:
         if report is None:
             from mhpatchcore.evaluation import evaluate as judge
 
-            evaluation = judge(detector, data, workers, progress=progress)
+            evaluation = judge(detector, data, workers, progress=progress, skip_broken=skip_broken)
         else:
             from mhpatchcore.report.evaluation import write_report
 
-            evaluation = write_report(detector, data, report, workers=workers, progress=progress)
+            evaluation = write_report(
+                detector, data, report, workers=workers, progress=progress, skip_broken=skip_broken
+            )
     for problem in evaluation.problems:
         warn(problem)
     if as_json:

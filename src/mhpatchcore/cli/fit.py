@@ -16,7 +16,7 @@ from mhpatchcore.cli.console import (
     print_json,
     printable,
     progress_display,
-    warn,
+    warn_and_keep,
 )
 from mhpatchcore.cli.paths import check_file
 from mhpatchcore.cli.settings import settings_from
@@ -168,7 +168,7 @@ def fit(
 
     config = settings_from(settings, given, named(preset).config)
     check_file(output, "part.mhpc")
-    check_file(report, "fit.html")
+    check_file(report, "fit.html", output)
     scrutiny = Scrutiny(
         rank=suspicious > 0 or report is not None,
         exclude=parse_exclusion(exclude_suspicious) if exclude_suspicious else 0,
@@ -176,6 +176,7 @@ def fit(
     )
     budget = parse_size(memory) if memory else None
     foreseen: list[Estimate] = []
+    skipped: list[str] = []
 
     def foresee(estimate: Estimate) -> None:
         foreseen.append(estimate)
@@ -195,7 +196,7 @@ def fit(
             memory=budget,
             progress=telemetry.progress,
             spent=telemetry.spent,
-            warn=warn,
+            warn=warn_and_keep(skipped),
             foresee=foresee,
         )
         study = Detector.study(normals, config, scrutiny, weights=weights, execution=execution)
@@ -211,6 +212,7 @@ def fit(
         "seconds": round(time.perf_counter() - started, 2),
         "memory_peak": telemetry.peak_rss,
         "memory_estimate": foreseen[0].peak if foreseen else None,
+        "skipped": skipped,
     }
     if as_json:
         asked = {"suspicious": [suspect.to_json() for suspect in suspects]} if suspicious else {}

@@ -10,11 +10,20 @@ import numpy as np
 import typer
 
 from mhpatchcore.arrays import Doubles
-from mhpatchcore.cli.console import JsonFlag, QuietFlag, WorkersOption, print_json, progress_display, warn
+from mhpatchcore.cli.console import (
+    JsonFlag,
+    QuietFlag,
+    SkipBrokenFlag,
+    WorkersOption,
+    print_json,
+    progress_display,
+    warn,
+    warn_of_skipped,
+)
 from mhpatchcore.cli.paths import check_file
 from mhpatchcore.detector import Detector
 from mhpatchcore.drift import SIGNIFICANCE, compare
-from mhpatchcore.errors import UserError
+from mhpatchcore.errors import ImageError, UserError
 from mhpatchcore.images import list_images
 
 
@@ -29,6 +38,7 @@ def monitor(
     significance: float = typer.Option(SIGNIFICANCE, help="How often no drift may be called one."),
     plot: Path = typer.Option(None, help="Write a picture of both distributions, e.g. drift.png."),
     fail: bool = typer.Option(False, "--fail", help="Exit with code 1 if there is a drift."),
+    skip_broken: bool = SkipBrokenFlag,
     workers: int = WorkersOption,
     as_json: bool = JsonFlag,
     quiet: bool = QuietFlag,
@@ -37,14 +47,14 @@ def monitor(
 
     Example: mhpatchcore monitor part.mhpc today.csv --plot drift.png
     """
-    check_file(plot, "drift.png")
+    check_file(plot, "drift.png", model, recent, reference)
     detector = Detector.load(model)
     threshold = detector.threshold
     known = None if reference is None else read_scores(reference, threshold)
     scores = (
         read_scores(recent, threshold)
         if recent.suffix.lower() == ".csv"
-        else _scored(detector, recent, workers, quiet)
+        else _scored(detector, recent, workers, skip_broken, quiet)
     )
     drift = compare(scores, detector.calibration, known, significance)
     if plot is not None:
@@ -73,7 +83,7 @@ def monitor(
 def read_scores(path: Path, threshold: float) -> Doubles:
     """The scores (n,) in what `score --csv` has written, in its order."""
     try:
-        with path.open(newline="", encoding="utf-8") as file:
+        with path.open(newline="", encoding="utf-8-sig") as file:
             rows = list(csv.DictReader(file))
     except (OSError, ValueError, csv.Error) as error:
         raise UserError(f"cannot read scores {path}: {error}; write them with `score --csv`") from error
@@ -99,13 +109,16 @@ def _warn_of_other_thresholds(rows: list[dict[str, str]], path: Path, threshold:
         )
 
 
-def _scored(detector: Detector, folder: Path, workers: int | None, quiet: bool) -> Doubles:
+def _scored(detector: Detector, folder: Path, workers: int | None, skip_broken: bool, quiet: bool) -> Doubles:
     images = list_images(folder)
     scores = []
     with progress_display(quiet or len(images) < 2) as progress:
         progress("score", 0, len(images))
-        for done, result in enumerate(detector.score_many(images, workers), start=1):
-            assert result is not None
-            scores.append(result.score)
+        on_error = warn_of_skipped if skip_broken else None
+        for done, result in enumerate(detector.score_many(images, workers, on_error), start=1):
+            if result is not None:
+                scores.append(result.score)
             progress("score", done, len(images))
+    if not scores:
+        raise ImageError("none of the images could be read: check the folder")
     return np.array(scores)

@@ -20,6 +20,7 @@ from mhpatchcore.cli.console import (
     printable,
     progress_display,
     warn,
+    warn_of_skipped,
 )
 from mhpatchcore.cli.paths import check_folder, check_input_folder
 from mhpatchcore.detector import Detector
@@ -66,9 +67,14 @@ def score(
     files = [Path(str(path)) for path in paths]
     pictures = {} if heatmaps is None else picture_paths(files, heatmaps)
     explanations = {} if explain is None else picture_paths(files, explain, "--explain")
-    rows = []
+    rows: list[dict[str, Any]] = []
+    skipped: list[dict[str, Any]] = []
     with progress_display(quiet or len(paths) < 2) as progress:
         for result in _scored(detector, paths, workers, skip_broken, progress):
+            if isinstance(result, ImageError):
+                warn_of_skipped(result)
+                skipped.append({"image": str(paths[len(rows) + len(skipped)]), "error": str(result)})
+                continue
             row = result.to_json()  # the result itself holds maps: too much to keep of many images
             if pictures:
                 _draw(result, pictures)
@@ -80,11 +86,11 @@ def score(
     if any(_not_found(row) for row in rows):
         warn("some training images are not where their names say: --normals FOLDER says where they are now")
     if as_json:
-        print_json(rows)
+        print_json([*rows, *skipped])
     elif as_csv:
         _print_csv(rows)
     else:
-        _print_table(rows, len(paths) - len(rows))
+        _print_table(rows, len(skipped))
     if fail and any(row["is_anomalous"] for row in rows):
         raise typer.Exit(1)
 
@@ -102,8 +108,9 @@ def picture_paths(images: Sequence[Path], folder: Path, flag: str = "--heatmaps"
     if len(set(names.values())) < len(set(relative.values())):  # 1.png beside 1.jpg
         names = {image: place.with_name(f"{place.name}.png") for image, place in relative.items()}
     pictures = {image: folder / name for image, name in names.items()}
-    if not set(places.values()).isdisjoint(map(_place, pictures.values())):
-        raise UserError(f"pictures in {folder} would overwrite the images: give {flag} another folder")
+    among = {place.parent for place in places.values()} & {_place(path).parent for path in pictures.values()}
+    if among:
+        raise UserError(f"pictures in {folder} would stand among the images: give {flag} another folder")
     return pictures
 
 
@@ -149,17 +156,14 @@ def _scored(
     workers: int | None,
     skip_broken: bool,
     progress: Callable[[str, int, int], None],
-) -> Iterator[Result]:
+) -> Iterator[Result | ImageError]:
+    """Every image's result, or why it was skipped, in their order."""
     progress("score", 0, len(paths))
-    outcomes = detector.score_many(paths, workers, on_error=_reported if skip_broken else None)
+    errors: list[ImageError] = []
+    outcomes = detector.score_many(paths, workers, on_error=errors.append if skip_broken else None)
     for done, result in enumerate(outcomes, start=1):
-        if result is not None:
-            yield result
+        yield result if result is not None else errors[-1]
         progress("score", done, len(paths))
-
-
-def _reported(error: ImageError) -> None:
-    warn(f"skipped: {error}")
 
 
 def _print_csv(rows: list[dict[str, Any]]) -> None:

@@ -16,6 +16,7 @@ from mhpatchcore.cli.console import (
     print_json,
     progress_display,
     warn,
+    warn_and_keep,
 )
 from mhpatchcore.cli.fit import summary, threshold_note
 from mhpatchcore.cli.history import history_facts, threshold_before, warn_of_lost_scores
@@ -51,6 +52,7 @@ def update(
     check_file(output, "part.mhpc")
     before = Detector.load(model)
     warn_of_lost_scores(model, before)
+    skipped: list[str] = []
     started = time.perf_counter()
     with progress_display(quiet) as progress:
         execution = Execution(
@@ -58,7 +60,7 @@ def update(
             spool_folder=spool_dir,
             skip_broken=skip_broken,
             progress=progress,
-            warn=warn,
+            warn=warn_and_keep(skipped),
         )
         detector = before.updated(normals, returned=returned, execution=execution)
         detector.save(output)
@@ -70,6 +72,7 @@ def update(
         "new_rows": int((detector.bank_origin[:, 0] >= len(before.images)).sum()),
         "history": history_facts(detector),
         "seconds": seconds,
+        "skipped": skipped,
     }
     if before.calibration.n and detector.threshold > RISE * before.threshold:
         picked = "use --returned for parts that were picked because they had been rejected, and "

@@ -58,13 +58,16 @@ def write_report(
     workers: int | None = None,
     progress: Callable[[str, int, int], None] | None = None,
     max_gallery: int = MAX_GALLERY,
+    skip_broken: bool = False,
 ) -> Evaluation:
     """Evaluate and write the page about it, with pictures of at most `max_gallery` images."""
     gallery = Gallery((sample.kind for sample in dataset.test if sample.is_anomalous), max_gallery)
     costs = Telemetry(also=progress)
     with atomic_path(path) as temporary:  # a place that cannot be written is known before the work, not after
         costs.progress("score", 0, len(dataset.test))
-        evaluation = evaluate(detector, dataset, workers, gallery.offer, costs.progress)
+        evaluation = evaluate(
+            detector, dataset, workers, gallery.offer, costs.progress, skip_broken=skip_broken
+        )
         costs.finish()
         page = render(detector, evaluation, gallery.exhibits(), costs.to_json())
         # file names may hold bytes that are no text
