@@ -125,7 +125,7 @@ def test_a_folder_without_images_is_named(run: Run, tmp_path: Path, name: str) -
         (("--backbone", "resnext"), ("resnext", "efficientnet_lite0", "wide_resnet50_2", ".onnx")),
         (("--preset", "best"), ("best", "mh-kmeans", "geores-k5000")),
         (("--size", "0"), ("size", "at least 32")),
-        (("--size", "9000"), ("size", "at most 2048")),
+        (("--size", "9000"), ("size", "at most 2,048")),
         (("--dense", "1.5"), ("dense", "below 1")),
         (("--seed", "-1"), ("seed", "at least 0")),
         (("--sigma", "nan"), ("sigma",)),
