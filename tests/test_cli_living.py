@@ -65,8 +65,9 @@ def test_update_and_its_history(run: Run, model: Path, fresh: Path, tmp_path: Pa
 
 
 def test_a_threshold_that_rises_is_told(run: Run, model: Path, tmp_path: Path) -> None:
-    for path in write_vials(tmp_path / "odd", 3, first=20).iterdir():
-        Image.fromarray(255 - np.asarray(Image.open(path))).save(path)
+    for i, path in enumerate(sorted(write_vials(tmp_path / "odd", 3, first=20).iterdir())):
+        odd = np.roll(255 - np.asarray(Image.open(path)), i, axis=2)  # each in a way of its own
+        Image.fromarray(np.rot90(odd, i)).save(path)
     ran = run("update", model, tmp_path / "odd", "-o", tmp_path / "fair.mhpc")
     assert ran.code == 0 and "warning: the threshold has risen" in ran.err and "--returned" in ran.err
     ran = run("update", model, tmp_path / "odd", "--returned", "-o", tmp_path / "returned.mhpc")

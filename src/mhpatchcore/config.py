@@ -41,6 +41,7 @@ AT_LEAST = {
     "q": 1,
     "dense": 0,
     "reach": 0,
+    "span": 1,
     "parts": 1,
     "neighbours": 2,
     "sigma": 0,
@@ -59,6 +60,7 @@ AT_MOST = {
     "projection": 10**4,
     "q": 10**7,
     "reach": 10,
+    "span": 100,
     "parts": 100,
     "neighbours": 10**4,
     "sigma": 1e3,
@@ -104,6 +106,7 @@ class Config:
     # score
     score: str = "map-max"
     reach: float = 1.0
+    span: int = 9
     parts: int = 3
     neighbours: int = 9
     sigma: float = 4.0

@@ -254,7 +254,7 @@ class Detector:
         """From the view to patch scores, as an ONNX graph."""
         from mhpatchcore.inference import scoring_graph
 
-        return scoring_graph(self.backbone, self.whitening, self.scorer.parts, self.config.sigma)
+        return scoring_graph(self.backbone, self.whitening, self.scorer)
 
     @cached_property
     def session(self) -> Any:

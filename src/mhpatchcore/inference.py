@@ -1,7 +1,7 @@
 """The way from a view to patch scores as one ONNX graph, so that nothing but the scores leaves ONNX Runtime.
 
 local maps of each layer → z (1×1 convolutions) → aligned and added → [z, ‖z‖², 1] · targets → minima over rows
-→ smoothed maps
+→ the farthest patches against what their nearest rows span → smoothed maps
 
 Whitening is affine and alignment is linear, so each layer is whitened on its own grid, where there are fewer positions
 and fewer channels to interpolate. `Scorer` is the plain twin of this graph.
@@ -9,39 +9,49 @@ and fewer channels to interpolate. `Scorer` is the plain twin of this graph.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
+from mhpatchcore.arrays import Array
 from mhpatchcore.backbone.descriptors import LOCAL
 from mhpatchcore.backbone.graph import Graph
 from mhpatchcore.backbone.session import Backbone, BackboneInfo
 from mhpatchcore.bank.search import RUN, BankPart
+from mhpatchcore.bank.span import RIDGE, TINY, looked_at
 from mhpatchcore.maps import smooth_upsampling
+from mhpatchcore.scoring import Scorer
 from mhpatchcore.whitening import Whitening
 
+FAR = 1e30  # a squared distance that no patch has
 
-def scoring_graph(backbone: Backbone, whitening: Whitening, parts: Sequence[BankPart], sigma: float) -> bytes:
+
+def scoring_graph(backbone: Backbone, whitening: Whitening, scorer: Scorer) -> bytes:
     """The backbone continued to patch scores, for one image.
 
-    Outputs: "output" (h·w,) distances to the nearest bank row, "typical" (h·w,) their mean over the bank's parts, the
+    Outputs: "output" (h·w,) distances to the bank as the image score takes them, "typical" (h·w,) as the map does, the
     "peaks" (2,) of their smoothed maps, and the whitened patches "z" (k, h·w), all as `Scorer` takes them.
     """
     height, width = backbone.info.grid
-    patches = height * width
+    patches, k = height * width, len(whitening.A)
     graph = Graph.reopen(backbone.graph)
-    z = _whitened(graph, whitening, height, width)
-    z = graph.node("Reshape", [z, graph.constant(np.array([len(whitening.A), patches], np.int64))])
-    first = graph.constant(np.array([0], np.int64))
-    squares = graph.node("ReduceSumSquare", [z, first], keepdims=1)
+    z = graph.reshape(_whitened(graph, whitening, height, width), k, patches)
+    squares = graph.node("ReduceSumSquare", [z, graph.constant(np.array([0], np.int64))], keepdims=1)
     queries = graph.node("Concat", [z, squares, graph.constant(np.ones((1, patches), np.float32))], axis=0)
-    for_image, for_map = zip(*(_least(graph, part, queries, patches) for part in parts), strict=True)
+    targets = [graph.constant(_in_runs(part)) for part in scorer.parts]
+    for_image, for_map = zip(
+        *(
+            _least(graph, of_part, part, queries, patches)
+            for of_part, part in zip(targets, scorer.parts, strict=True)
+        ),
+        strict=True,
+    )
     nearest, typical = graph.node("Min", for_image), graph.node("Mean", for_map)
-    peaks = [_map_peak(graph, a, backbone.info, sigma) for a in (nearest, typical)]
+    if scorer.around > 1:
+        nearest = _spanned(graph, nearest, queries, targets, scorer, patches)
+    peaks = [_map_peak(graph, a, backbone.info, scorer.config.sigma) for a in (nearest, typical)]
     outputs = {
         "typical": (typical, [patches]),
         "peaks": (graph.node("Concat", peaks, axis=0), [2]),
-        "z": (z, [len(whitening.A), patches]),
+        "z": (z, [k, patches]),
     }
     return bytes(graph.model(nearest, [patches], **outputs).SerializeToString())
 
@@ -50,23 +60,28 @@ def _map_peak(graph: Graph, distances: str, info: BackboneInfo, sigma: float) ->
     """The maximum (1,) of the smoothed map, which is rows · a · columnsᵀ."""
     rows = smooth_upsampling(info.height, info.grid[0], sigma)
     columns = smooth_upsampling(info.width, info.grid[1], sigma)
-    a = graph.node("Reshape", [distances, graph.constant(np.array(info.grid, np.int64))])
+    a = graph.reshape(distances, *info.grid)
     heat = graph.node("MatMul", [graph.node("MatMul", [graph.constant(rows), a]), graph.constant(columns.T)])
-    flat = graph.node("Reshape", [heat, graph.constant(np.array([-1], np.int64))])
-    return graph.node("ReduceMax", [flat, graph.constant(np.array([0], np.int64))], keepdims=1)
+    first = graph.constant(np.array([0], np.int64))
+    return graph.node("ReduceMax", [graph.reshape(heat, -1), first], keepdims=1)
 
 
-def _least(graph: Graph, part: BankPart, queries: str, patches: int) -> tuple[str, str]:
+def _in_runs(part: BankPart) -> Array:
+    """The targets of a part and, to fill its last run, rows that are far from everything."""
+    missing = -len(part.targets) % RUN
+    filler = np.zeros((missing, part.targets.shape[1]), np.float32)
+    filler[:, -1] = FAR
+    return np.concatenate([part.targets, filler])
+
+
+def _least(graph: Graph, targets: str, part: BankPart, queries: str, patches: int) -> tuple[str, str]:
     """Least distances (h·w,) to the rows of a part, for the image score and for the map.
 
     Minima over runs of rows first: they fit into the cache, and cores can share them. Rounding can put the distance to
     an equal row just below zero.
     """
-    runs = -(-len(part.targets) // RUN)
-    filled = np.pad(part.targets, ((0, runs * RUN - len(part.targets)), (0, 0)), mode="edge")
-    products = graph.node("MatMul", [graph.constant(filled), queries])
-    shape = graph.constant(np.array([runs, RUN, patches], np.int64))
-    of_runs = _least_of(graph, graph.node("Reshape", [products, shape]), axis=1)
+    products = graph.node("MatMul", [targets, queries])
+    of_runs = _least_of(graph, graph.reshape(products, -1, RUN, patches), axis=1)
     image = graph.relu(_least_of(graph, of_runs, axis=0))
     if part.relief is None:
         return image, image
@@ -76,6 +91,58 @@ def _least(graph: Graph, part: BankPart, queries: str, patches: int) -> tuple[st
 
 def _least_of(graph: Graph, x: str, axis: int) -> str:
     return graph.node("ReduceMin", [x, graph.constant(np.array([axis], np.int64))], keepdims=0)
+
+
+def _spanned(
+    graph: Graph, nearest: str, queries: str, targets: list[str], scorer: Scorer, patches: int
+) -> str:
+    """Distances (h·w,) to what the nearest rows span, as `spanned` in bank/span.py."""
+    bank, root = scorer.bank, np.sqrt(scorer.weights)[:, None]
+    k, count, b = bank.shape[1], looked_at(patches), scorer.around
+    farthest, far = graph.least(nearest, count, axis=0, largest=True)
+    looking = graph.node("Gather", [queries, far], axis=1)  # (k + 2, count)
+    distances = graph.node("Concat", [graph.node("MatMul", [part, looking]) for part in targets], axis=0)
+    _, rows = graph.least(distances, b, axis=0)  # (b, count)
+    order = np.concatenate([np.pad(part.rows, (0, -len(part.rows) % RUN)) for part in scorer.parts])
+    weighted = np.concatenate([root * bank, root], axis=1)[order]  # [√w·m, √w]
+    around = graph.node("Gather", [graph.constant(weighted), graph.node("Transpose", [rows], perm=[1, 0])])
+    z = graph.reshape(graph.node("Transpose", [graph.cut(looking, (0, k))], perm=[1, 0]), count, 1, k)
+    m, w = (graph.cut(around, (0, count), (0, b), piece) for piece in ((0, k), (k, k + 1)))
+    v = graph.node("Sub", [graph.node("Mul", [w, z]), m])  # (count, b, k)
+    found = _span_distances(graph, v, b, count)
+    total, was = (graph.node("ReduceSum", [x], keepdims=1) for x in (found, farthest))
+    ratio = graph.node("Div", [total, graph.node("Max", [was, graph.constant(np.array([TINY], np.float32))])])
+    return graph.node("ScatterElements", [graph.node("Mul", [nearest, ratio]), far, found])
+
+
+def _span_distances(graph: Graph, v: str, b: int, count: int) -> str:
+    """1 / (1ᵀ(V + λI)⁻¹1) (count,) of the differences v (count, b, k), by eliminating one row after the other.
+
+    With V + λI = LDLᵀ that sum is yᵀD⁻¹y, y = L⁻¹1: what elimination leaves of a further column of ones. The patches
+    are the last axis, so that every step is a few products of long vectors.
+    """
+    V = graph.node("MatMul", [v, graph.node("Transpose", [v], perm=[0, 2, 1])])
+    V = graph.node("Transpose", [V], perm=[1, 2, 0])  # (b, b, count)
+    diagonal = graph.constant(np.eye(b, dtype=np.float32)[:, :, None])
+    both = graph.constant(np.array([0, 1], np.int64))
+    trace = graph.node("ReduceSum", [graph.node("Mul", [V, diagonal]), both], keepdims=1)
+    ridge = graph.add(
+        graph.node("Mul", [trace, graph.constant(np.array(RIDGE / b, np.float32))]),
+        graph.constant(np.array(TINY, np.float32)),
+    )
+    V = graph.add(V, graph.node("Mul", [ridge, diagonal]))
+    left = graph.node("Concat", [V, graph.constant(np.ones((b, 1, count), np.float32))], axis=1)
+    terms = []
+    for n in range(b, 0, -1):  # left (n, n + 1, count): what is to be eliminated, and the column of ones
+        row = graph.cut(left, (0, 1), (1, n + 1))
+        scaled = graph.node("Div", [row, graph.cut(left, (0, 1), (0, 1))])
+        terms.append(graph.node("Mul", [graph.cut(x, (0, 1), (n - 1, n)) for x in (row, scaled)]))
+        if n > 1:
+            column = graph.cut(left, (1, n), (0, 1))
+            left = graph.node(
+                "Sub", [graph.cut(left, (1, n), (1, n + 1)), graph.node("Mul", [column, scaled])]
+            )
+    return graph.reshape(graph.node("Reciprocal", [graph.node("Sum", terms)]), count)
 
 
 def _whitened(graph: Graph, whitening: Whitening, height: int, width: int) -> str:

@@ -36,6 +36,7 @@ EARLIER = {
     "precision": "fp32",
     "reach": 0.0,
     "shuffle": False,
+    "span": 1,
 }
 
 

@@ -50,6 +50,7 @@ MH: dict[str, Any] = {
     "q": None,
     "score": "reweighted",
     "reach": 0.0,
+    "span": 1,
     "parts": 1,
     "neighbours": 9,
     "sigma": 4.0,

@@ -5,10 +5,10 @@
     reweighted   s = w·a(u*),  w = 1 − exp(a(u*)) / Σ_{m∈N_b(m*)} exp(δ(u*, m))
     map-max      s = the maximum of the smoothed map
 
-Beyond the paper, the image's distances can be weighed by how far the bank rows reach (`bank/reach.py`), and the map can
-be the mean over several parts of the bank of the distance to the nearest row there. Where a defect is and whether there
-is one are two questions: the place is shown more steadily if no single row decides and distances are plain, the image
-is judged better by the nearest row in units of its reach.
+Beyond the paper, the image's distances can be weighed by how far the bank rows reach (`bank/reach.py`) and taken to
+what the nearest rows span (`bank/span.py`), and the map can be the mean over several parts of the bank of the distance
+to the nearest row there. Where a defect is and whether there is one are two questions: the place is shown more steadily
+if no single row decides and distances are plain, the image is judged better by what lies between the nearest rows.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import numpy as np
 from mhpatchcore.arrays import Floats, Indices, Mask
 from mhpatchcore.bank.reach import mean_spacing, reach_weights
 from mhpatchcore.bank.search import BankPart, bank_parts, nearest_rows, neighbour_table, part_distances
+from mhpatchcore.bank.span import rows_around, spanned
 from mhpatchcore.config import Config
 from mhpatchcore.maps import view_map
 
@@ -52,6 +53,8 @@ class Scorer:
         """Score whitened patches z (h·w, k), against all bank rows or those marked in `among` (K,)."""
         for_image, for_map = part_distances(z, self.parts, among)
         nearest, typical = for_image.min(axis=0), for_map.mean(axis=0)
+        if self.around > 1:
+            nearest = spanned(nearest, z, self.bank, self.weights, self.parts, self.around, among)
         return self.summarise(nearest, typical, (self.map_peak(nearest), self.map_peak(typical)), z, among)
 
     def summarise(
@@ -64,8 +67,8 @@ class Scorer:
     ) -> PatchScores:
         """From distances (h·w,) and the peaks of their maps to scores.
 
-        `nearest` are the distances to the nearest row of the bank, `typical` their mean over its parts. Only the
-        reweighted rule asks for z (h·w, k) and for the rows that count (K,).
+        `nearest` are the distances to the nearest row of the bank, or to what the nearest rows span, `typical` their
+        mean over its parts. Only the reweighted rule asks for z (h·w, k) and for the rows that count (K,).
         """
         if self.config.score == "map-max":
             score = peaks[0]
@@ -102,6 +105,11 @@ class Scorer:
     @cached_property
     def parts(self) -> tuple[BankPart, ...]:
         return bank_parts(self.bank, self.weights, self.config.parts)
+
+    @property
+    def around(self) -> int:
+        """How many bank rows around a patch span what counts as known, where the image is judged."""
+        return rows_around(self.config.span, self.bank)
 
     @cached_property
     def neighbours(self) -> Indices:

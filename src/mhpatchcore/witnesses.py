@@ -2,7 +2,7 @@
 
 A stored score belongs to one whitening and one bank. When a model grows, both change and the image is gone. Its score
 hung on the few patches around the peak of its map, though: those are kept in the model, and scored again with the rest
-of the image as normal as a bank row. The new score misses a peak that appears elsewhere, so it is at most the true one.
+of the image as normal as a bank row. The new score misses a peak that appears elsewhere.
 """
 
 from __future__ import annotations

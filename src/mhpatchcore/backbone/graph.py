@@ -51,6 +51,24 @@ class Graph:
         self.nodes.append(helper.make_node(op, list(inputs), [output], name=output, **attributes))
         return output
 
+    def least(self, x: str, count: int, axis: int, largest: bool = False) -> tuple[str, str]:
+        """The `count` least (or largest) values along an axis, in no order, and their indices."""
+        name = f"{self.prefix}topk_{len(self.nodes)}"
+        outputs = [name, f"{name}_indices"]
+        inputs = [x, self.constant(np.array([count], np.int64))]
+        self.nodes.append(
+            helper.make_node("TopK", inputs, outputs, name=name, axis=axis, largest=int(largest), sorted=0)
+        )
+        return outputs[0], outputs[1]
+
+    def cut(self, x: str, *pieces: tuple[int, int]) -> str:
+        """x[start:stop, …] along its first axes."""
+        starts, stops = (self.constant(np.array(ends, np.int64)) for ends in zip(*pieces, strict=True))
+        return self.node("Slice", [x, starts, stops])
+
+    def reshape(self, x: str, *shape: int) -> str:
+        return self.node("Reshape", [x, self.constant(np.array(shape, np.int64))])
+
     def publish(self, x: str, name: str, shape: Sequence[int]) -> None:
         """Give the tensor x (N, *shape) a name by which it can be found in the finished graph."""
         self.nodes.append(helper.make_node("Identity", [x], [name], name=name))

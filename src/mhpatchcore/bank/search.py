@@ -150,12 +150,21 @@ def neighbour_table(bank: Floats, b: int) -> Indices:
         lines = own - start
         distances = search_queries(bank[own]) @ targets
         distances[lines, own] = -np.inf
-        table = np.empty((len(own), b), np.int32)
-        for column in range(b):  # a few passes of argmin are faster than one partition
-            table[:, column] = distances.argmin(axis=1)
-            distances[lines, table[:, column]] = np.inf
-        return table
+        return least_columns(distances, b)
 
     blocks = range(0, len(bank), QUERIES_PER_BLOCK)
     with one_blas_thread():
         return np.concatenate(list(ordered_map(nearest, blocks, available_cores())))
+
+
+def least_columns(values: Floats, b: int) -> Indices:
+    """The columns (n, b) of the b least values in each row of (n, m), the least first. Writes over the values.
+
+    >>> least_columns(np.array([[3.0, 1.0, 2.0]]), 2).tolist()
+    [[1, 2]]
+    """
+    columns = np.empty((len(values), b), np.int32)
+    for i in range(b):  # a few passes of argmin are faster than one partition
+        columns[:, i] = values.argmin(axis=1)
+        values[np.arange(len(values)), columns[:, i]] = np.inf
+    return columns

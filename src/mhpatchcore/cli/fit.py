@@ -104,6 +104,11 @@ def fit(
         help="How much the bank's local spacing counts in the image score (0: the paper).",
         rich_help_panel=SCORE,
     ),
+    span: int = typer.Option(
+        None,
+        help="Nearest bank rows between which a patch counts as known in the image score (1: the paper).",
+        rich_help_panel=SCORE,
+    ),
     parts: int = typer.Option(
         None, help="Parts of the bank the map averages over (1: the paper).", rich_help_panel=SCORE
     ),
