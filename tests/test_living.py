@@ -135,7 +135,7 @@ def test_files_of_format_1_are_read(tmp_path: Path) -> None:
     picture = vials(60, 1)[0]
     assert old.score(picture).score == Detector.load(tmp_path / "new.mhpc").score(picture).score
     old.calibrated(0.2).save(tmp_path / "old.mhpc")
-    assert read_document(tmp_path / "old.mhpc")["format"] == FORMAT == 3
+    assert read_document(tmp_path / "old.mhpc")["format"] == FORMAT == 4
     assert [one.what for one in Detector.load(tmp_path / "old.mhpc").history] == ["calibrate"]
 
 

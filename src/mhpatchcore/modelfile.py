@@ -1,8 +1,8 @@
 """One file per model: a safetensors file (no pickle) whose metadata is one JSON document.
 
 Format 2 added the history and the witnesses of the calibration images; files of format 1 are read without them. Format
-3 added the place of patches. A setting that a file does not name did not exist when it was written: EARLIER says what
-was done instead.
+3 added the place of patches, format 4 what bank rows span. A setting that a file does not name did not exist when it
+was written: EARLIER says what was done instead.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from mhpatchcore.moments import Moments
 from mhpatchcore.whitening import Whitening
 from mhpatchcore.witnesses import Witness, stacked, unstacked
 
-FORMAT = 3
+FORMAT = 4
 KEY = "mhpatchcore"
 EARLIER = {
     "dense": 0.0,

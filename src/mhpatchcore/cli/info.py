@@ -28,7 +28,7 @@ def info(
             | {"history": history_facts(detector)}
         )
         return
-    backbone = detector.backbone.info
+    backbone, config = detector.backbone.info, detector.config
     print(f"{model}  (written by mhpatchcore {document['version']}, {model.stat().st_size / 1e6:.1f} MB)")
     print(f"  images      {counted(facts['images'], 'normal image')}, {detector.moments.n} patches")
     if detector.excluded:
@@ -43,9 +43,9 @@ def info(
         f"  whitening   {backbone.dim} → {facts['dimensions']} dimensions, {facts['retained_variance']:.2%} retained"
     )
     print(f"              shrinkage {facts['shrinkage']:.3g}, jitter {detector.whitening.jitter:.0e}")
-    print(f"              place counts {detector.config.place:g}")
-    print(f"  bank        {facts['rows']} rows by {detector.config.constructor}")
-    print(f"  score       {detector.config.score}")
+    print(f"              place counts {config.place:g}")
+    print(f"  bank        {facts['rows']} rows by {config.constructor}")
+    print(f"  score       {config.score}, reach {config.reach:g}, span {config.span}, map of {config.parts} parts")
     print(f"  threshold   {threshold_note(detector)}")
     print(f"              from {counted(facts['calibration_images'], 'image')}, {facts['calibration']}")
     for i, event in enumerate(detector.history):
