@@ -45,7 +45,9 @@ def info(
     print(f"              shrinkage {facts['shrinkage']:.3g}, jitter {detector.whitening.jitter:.0e}")
     print(f"              place counts {config.place:g}")
     print(f"  bank        {facts['rows']} rows by {config.constructor}")
-    print(f"  score       {config.score}, reach {config.reach:g}, span {config.span}, map of {config.parts} parts")
+    print(
+        f"  score       {config.score}, reach {config.reach:g}, span {config.span}, map of {config.parts} parts"
+    )
     print(f"  threshold   {threshold_note(detector)}")
     print(f"              from {counted(facts['calibration_images'], 'image')}, {facts['calibration']}")
     for i, event in enumerate(detector.history):
