@@ -36,17 +36,15 @@ def scoring_graph(backbone: Backbone, whitening: Whitening, scorer: Scorer) -> b
     z = graph.reshape(_whitened(graph, whitening, height, width), k, patches)
     squares = graph.node("ReduceSumSquare", [z, graph.constant(np.array([0], np.int64))], keepdims=1)
     queries = graph.node("Concat", [z, squares, graph.constant(np.ones((1, patches), np.float32))], axis=0)
-    targets = [graph.constant(_in_runs(part)) for part in scorer.parts]
-    for_image, for_map = zip(
-        *(
-            _least(graph, of_part, part, queries, patches)
-            for of_part, part in zip(targets, scorer.parts, strict=True)
-        ),
-        strict=True,
-    )
+    targets_of = [graph.constant(_in_runs(part)) for part in scorer.parts]
+    least = [
+        _least(graph, targets, part, queries, patches)
+        for targets, part in zip(targets_of, scorer.parts, strict=True)
+    ]
+    for_image, for_map = zip(*least, strict=True)
     nearest, typical = graph.node("Min", for_image), graph.node("Mean", for_map)
     if scorer.around > 1:
-        nearest = _spanned(graph, nearest, queries, targets, scorer, patches)
+        nearest = _spanned(graph, nearest, queries, targets_of, scorer, patches)
     peaks = [_map_peak(graph, a, backbone.info, scorer.config.sigma) for a in (nearest, typical)]
     outputs = {
         "typical": (typical, [patches]),
@@ -94,15 +92,17 @@ def _least_of(graph: Graph, x: str, axis: int) -> str:
 
 
 def _spanned(
-    graph: Graph, nearest: str, queries: str, targets: list[str], scorer: Scorer, patches: int
+    graph: Graph, nearest: str, queries: str, targets_of: list[str], scorer: Scorer, patches: int
 ) -> str:
     """Distances (h·w,) to what the nearest rows span, as `spanned` in bank/span.py."""
     bank, root = scorer.bank, np.sqrt(scorer.weights)[:, None]
     k, count, b = bank.shape[1], looked_at(patches), scorer.around
-    farthest, far = graph.least(nearest, count, axis=0, largest=True)
+    farthest, far = graph.select(nearest, count, axis=0, largest=True)
     looking = graph.node("Gather", [queries, far], axis=1)  # (k + 2, count)
-    distances = graph.node("Concat", [graph.node("MatMul", [part, looking]) for part in targets], axis=0)
-    _, rows = graph.least(distances, b, axis=0)  # (b, count)
+    distances = graph.node(
+        "Concat", [graph.node("MatMul", [targets, looking]) for targets in targets_of], axis=0
+    )
+    _, rows = graph.select(distances, b, axis=0)  # (b, count)
     order = np.concatenate([np.pad(part.rows, (0, -len(part.rows) % RUN)) for part in scorer.parts])
     weighted = np.concatenate([root * bank, root], axis=1)[order]  # [√w·m, √w]
     around = graph.node("Gather", [graph.constant(weighted), graph.node("Transpose", [rows], perm=[1, 0])])

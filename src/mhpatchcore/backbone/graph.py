@@ -51,7 +51,7 @@ class Graph:
         self.nodes.append(helper.make_node(op, list(inputs), [output], name=output, **attributes))
         return output
 
-    def least(self, x: str, count: int, axis: int, largest: bool = False) -> tuple[str, str]:
+    def select(self, x: str, count: int, axis: int, largest: bool = False) -> tuple[str, str]:
         """The `count` least (or largest) values along an axis, in no order, and their indices."""
         name = f"{self.prefix}topk_{len(self.nodes)}"
         outputs = [name, f"{name}_indices"]
