@@ -116,33 +116,27 @@ def _spanned(
 
 
 def _span_distances(graph: Graph, v: str, b: int, count: int) -> str:
-    """1 / (1ᵀ(V + λI)⁻¹1) (count,) of the differences v (count, b, k), by eliminating one row after the other.
+    """1 / (1ᵀ(V + λI)⁻¹1) (count,) of the differences v (count, b, k).
 
-    With V + λI = LDLᵀ that sum is yᵀD⁻¹y, y = L⁻¹1: what elimination leaves of a further column of ones. The patches
-    are the last axis, so that every step is a few products of long vectors.
+    Bordered by ones, V + λI is eliminated row by row: what is left in the corner is −1ᵀ(V + λI)⁻¹1. The patches are the
+    last axis, so that every step is a few products of long vectors.
     """
     V = graph.node("MatMul", [v, graph.node("Transpose", [v], perm=[0, 2, 1])])
     V = graph.node("Transpose", [V], perm=[1, 2, 0])  # (b, b, count)
-    diagonal = graph.constant(np.eye(b, dtype=np.float32)[:, :, None])
-    both = graph.constant(np.array([0, 1], np.int64))
-    trace = graph.node("ReduceSum", [graph.node("Mul", [V, diagonal]), both], keepdims=1)
-    ridge = graph.add(
-        graph.node("Mul", [trace, graph.constant(np.array(RIDGE / b, np.float32))]),
-        graph.constant(np.array(TINY, np.float32)),
-    )
-    V = graph.add(V, graph.node("Mul", [ridge, diagonal]))
-    left = graph.node("Concat", [V, graph.constant(np.ones((b, 1, count), np.float32))], axis=1)
-    terms = []
-    for n in range(b, 0, -1):  # left (n, n + 1, count): what is to be eliminated, and the column of ones
-        row = graph.cut(left, (0, 1), (1, n + 1))
-        scaled = graph.node("Div", [row, graph.cut(left, (0, 1), (0, 1))])
-        terms.append(graph.node("Mul", [graph.cut(x, (0, 1), (n - 1, n)) for x in (row, scaled)]))
-        if n > 1:
-            column = graph.cut(left, (1, n), (0, 1))
-            left = graph.node(
-                "Sub", [graph.cut(left, (1, n), (1, n + 1)), graph.node("Mul", [column, scaled])]
-            )
-    return graph.reshape(graph.node("Reciprocal", [graph.node("Sum", terms)]), count)
+    trace = graph.node("ReduceSumSquare", [v, graph.constant(np.array([1, 2], np.int64))], keepdims=0)
+    share, least, one = (graph.constant(np.array(x, np.float32)) for x in (RIDGE / b, TINY, 1))
+    ridge = graph.add(graph.node("Mul", [trace, share]), least)  # (count,)
+    border = graph.constant(np.array([0, 0, 0, 1, 1, 0], np.int64))
+    diagonal, corner = (np.diag([x] * b + [y]).astype(np.float32)[:, :, None] for x, y in ((1, 0), (0, -1)))
+    left = graph.add(graph.node("Pad", [V, border, one]), graph.constant(corner))  # zero in the corner
+    left = graph.add(left, graph.node("Mul", [graph.constant(diagonal), ridge]))
+    for i in range(b):
+        row = graph.cut(left, (i, i + 1))
+        scaled = graph.node("Div", [row, graph.cut(row, (0, 1), (i, i + 1))])
+        column = graph.reshape(row, b + 1, 1, count)
+        left = graph.node("Sub", [left, graph.node("Mul", [column, scaled])])
+    rest = graph.reshape(graph.cut(left, (b, b + 1), (b, b + 1)), count)
+    return graph.node("Reciprocal", [graph.node("Neg", [rest])])
 
 
 def _whitened(graph: Graph, whitening: Whitening, height: int, width: int) -> str:
