@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from mhpatchcore.arrays import Array
 from mhpatchcore.backbone.descriptors import LOCAL
 from mhpatchcore.backbone.graph import Graph
 from mhpatchcore.backbone.session import Backbone, BackboneInfo
@@ -20,8 +19,6 @@ from mhpatchcore.bank.span import RIDGE, TINY, looked_at
 from mhpatchcore.maps import smooth_upsampling
 from mhpatchcore.scoring import Scorer
 from mhpatchcore.whitening import Whitening
-
-FAR = 1e30  # a squared distance that no patch has
 
 
 def scoring_graph(backbone: Backbone, whitening: Whitening, scorer: Scorer) -> bytes:
@@ -36,15 +33,11 @@ def scoring_graph(backbone: Backbone, whitening: Whitening, scorer: Scorer) -> b
     z = graph.reshape(_whitened(graph, whitening, height, width), k, patches)
     squares = graph.node("ReduceSumSquare", [z, graph.constant(np.array([0], np.int64))], keepdims=1)
     queries = graph.node("Concat", [z, squares, graph.constant(np.ones((1, patches), np.float32))], axis=0)
-    targets_of = [graph.constant(_in_runs(part)) for part in scorer.parts]
-    least = [
-        _least(graph, targets, part, queries, patches)
-        for targets, part in zip(targets_of, scorer.parts, strict=True)
-    ]
+    least = [_least(graph, part, queries, patches) for part in scorer.parts]
     for_image, for_map = zip(*least, strict=True)
     nearest, typical = graph.node("Min", for_image), graph.node("Mean", for_map)
     if scorer.around > 1:
-        nearest = _spanned(graph, nearest, queries, targets_of, scorer, patches)
+        nearest = _spanned(graph, nearest, queries, scorer, patches)
     peaks = [_map_peak(graph, a, backbone.info, scorer.config.sigma) for a in (nearest, typical)]
     outputs = {
         "typical": (typical, [patches]),
@@ -64,21 +57,15 @@ def _map_peak(graph: Graph, distances: str, info: BackboneInfo, sigma: float) ->
     return graph.node("ReduceMax", [graph.reshape(heat, -1), first], keepdims=1)
 
 
-def _in_runs(part: BankPart) -> Array:
-    """The targets of a part and, to fill its last run, rows that are far from everything."""
-    missing = -len(part.targets) % RUN
-    filler = np.zeros((missing, part.targets.shape[1]), np.float32)
-    filler[:, -1] = FAR
-    return np.concatenate([part.targets, filler])
-
-
-def _least(graph: Graph, targets: str, part: BankPart, queries: str, patches: int) -> tuple[str, str]:
+def _least(graph: Graph, part: BankPart, queries: str, patches: int) -> tuple[str, str]:
     """Least distances (h·w,) to the rows of a part, for the image score and for the map.
 
     Minima over runs of rows first: they fit into the cache, and cores can share them. Rounding can put the distance to
     an equal row just below zero.
     """
-    products = graph.node("MatMul", [targets, queries])
+    runs = -(-len(part.targets) // RUN)
+    filled = np.pad(part.targets, ((0, runs * RUN - len(part.targets)), (0, 0)), mode="edge")
+    products = graph.node("MatMul", [graph.constant(filled), queries])
     of_runs = _least_of(graph, graph.reshape(products, -1, RUN, patches), axis=1)
     image = graph.relu(_least_of(graph, of_runs, axis=0))
     if part.relief is None:
@@ -91,39 +78,37 @@ def _least_of(graph: Graph, x: str, axis: int) -> str:
     return graph.node("ReduceMin", [x, graph.constant(np.array([axis], np.int64))], keepdims=0)
 
 
-def _spanned(
-    graph: Graph, nearest: str, queries: str, targets_of: list[str], scorer: Scorer, patches: int
-) -> str:
+def _spanned(graph: Graph, nearest: str, queries: str, scorer: Scorer, patches: int) -> str:
     """Distances (h·w,) to what the nearest rows span, as `spanned` in bank/span.py."""
-    bank, root = scorer.bank, np.sqrt(scorer.weights)[:, None]
-    k, count, b = bank.shape[1], looked_at(patches), scorer.around
+    count, b, k = looked_at(patches), scorer.around, scorer.bank.shape[1]
+    order = np.concatenate([part.rows for part in scorer.parts])
+    root = np.sqrt(scorer.weights[order])[:, None]
     farthest, far = graph.select(nearest, count, axis=0, largest=True)
     looking = graph.node("Gather", [queries, far], axis=1)  # (k + 2, count)
-    distances = graph.node(
-        "Concat", [graph.node("MatMul", [targets, looking]) for targets in targets_of], axis=0
-    )
-    _, rows = graph.select(distances, b, axis=0)  # (b, count)
-    order = np.concatenate([np.pad(part.rows, (0, -len(part.rows) % RUN)) for part in scorer.parts])
-    weighted = np.concatenate([root * bank, root], axis=1)[order]  # [√w·m, √w]
-    around = graph.node("Gather", [graph.constant(weighted), graph.node("Transpose", [rows], perm=[1, 0])])
+    targets = graph.constant(np.concatenate([part.targets for part in scorer.parts]))
+    distances, rows = graph.select(graph.node("MatMul", [targets, looking]), b, axis=0)  # (b, count)
+    rows = graph.node("Transpose", [rows], perm=[1, 0])
+    m, w = (graph.node("Gather", [graph.constant(x), rows]) for x in (root * scorer.bank[order], root))
     z = graph.reshape(graph.node("Transpose", [graph.cut(looking, (0, k))], perm=[1, 0]), count, 1, k)
-    m, w = (graph.cut(around, (0, count), (0, b), piece) for piece in ((0, k), (k, k + 1)))
     v = graph.node("Sub", [graph.node("Mul", [w, z]), m])  # (count, b, k)
-    found = _span_distances(graph, v, b, count)
+    first = graph.constant(np.array([0], np.int64))
+    trace = graph.node(
+        "ReduceSum", [graph.relu(distances), first], keepdims=0
+    )  # rounding may leave less than nothing
+    found = _span_distances(graph, v, trace, b, count)
     total, was = (graph.node("ReduceSum", [x], keepdims=1) for x in (found, farthest))
     ratio = graph.node("Div", [total, graph.node("Max", [was, graph.constant(np.array([TINY], np.float32))])])
     return graph.node("ScatterElements", [graph.node("Mul", [nearest, ratio]), far, found])
 
 
-def _span_distances(graph: Graph, v: str, b: int, count: int) -> str:
-    """1 / (1ᵀ(V + λI)⁻¹1) (count,) of the differences v (count, b, k).
+def _span_distances(graph: Graph, v: str, trace: str, b: int, count: int) -> str:
+    """1 / (1ᵀ(V + λI)⁻¹1) (count,) of the differences v (count, b, k), whose squares add up to `trace` (count,).
 
     Bordered by ones, V + λI is eliminated row by row: what is left in the corner is −1ᵀ(V + λI)⁻¹1. The patches are the
     last axis, so that every step is a few products of long vectors.
     """
     V = graph.node("MatMul", [v, graph.node("Transpose", [v], perm=[0, 2, 1])])
     V = graph.node("Transpose", [V], perm=[1, 2, 0])  # (b, b, count)
-    trace = graph.node("ReduceSumSquare", [v, graph.constant(np.array([1, 2], np.int64))], keepdims=0)
     share, least, one = (graph.constant(np.array(x, np.float32)) for x in (RIDGE / b, TINY, 1))
     ridge = graph.add(graph.node("Mul", [trace, share]), least)  # (count,)
     border = graph.constant(np.array([0, 0, 0, 1, 1, 0], np.int64))
