@@ -91,10 +91,8 @@ def _spanned(graph: Graph, nearest: str, queries: str, scorer: Scorer, patches: 
     m, w = (graph.node("Gather", [graph.constant(x), rows]) for x in (root * scorer.bank[order], root))
     z = graph.reshape(graph.node("Transpose", [graph.cut(looking, (0, k))], perm=[1, 0]), count, 1, k)
     v = graph.node("Sub", [graph.node("Mul", [w, z]), m])  # (count, b, k)
-    first = graph.constant(np.array([0], np.int64))
-    trace = graph.node(
-        "ReduceSum", [graph.relu(distances), first], keepdims=0
-    )  # rounding may leave less than nothing
+    squares = graph.relu(distances)  # rounding may leave less than nothing
+    trace = graph.node("ReduceSum", [squares, graph.constant(np.array([0], np.int64))], keepdims=0)
     found = _span_distances(graph, v, trace, b, count)
     total, was = (graph.node("ReduceSum", [x], keepdims=1) for x in (found, farthest))
     ratio = graph.node("Div", [total, graph.node("Max", [was, graph.constant(np.array([TINY], np.float32))])])
