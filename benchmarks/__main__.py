@@ -17,8 +17,8 @@ from typing import Any
 
 from benchmarks.fitting import fit_memory, fit_ratios
 from benchmarks.scoring import scoring_ratios
-from mhpatchcore.demo_data import write_demo_dataset
-from mhpatchcore.images import images_below
+from mhpatchcore.demo.dataset import write_demo_dataset
+from mhpatchcore.inputs.images import images_below
 
 
 def main() -> None:

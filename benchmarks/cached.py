@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 
 from mhpatchcore import backbone as backbones
-from mhpatchcore.arrays import Array
 from mhpatchcore.backbone.session import Backbone
 from mhpatchcore.config import Config
-from mhpatchcore.extraction import Chunk, Execution, Extraction, stored_descriptors
-from mhpatchcore.images import ImageLike, load_view
-from mhpatchcore.parallel import available_cores, ordered_map
+from mhpatchcore.fitting.extraction import Chunk, Execution, Extraction, stored_descriptors
+from mhpatchcore.inputs.images import ImageLike, load_view
+from mhpatchcore.runtime.arrays import Array
+from mhpatchcore.runtime.parallel import available_cores, ordered_map
 
 
 class CachedExtraction(Extraction):

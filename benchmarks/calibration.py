@@ -24,16 +24,16 @@ import numpy as np
 from scipy.stats import betabinom
 
 from benchmarks.cached import CachedExtraction, cached_descriptors, network
-from mhpatchcore.arrays import Array, Floats
 from mhpatchcore.backbone.session import Backbone
+from mhpatchcore.calibration.cross_image import HELD_OUT_SHARE
 from mhpatchcore.config import Config
-from mhpatchcore.demo_data import vial_image
-from mhpatchcore.fitting import Fitted, learn
-from mhpatchcore.images import ImageLike, images_below, spread
-from mhpatchcore.parallel import available_cores, one_blas_thread, ordered_map
+from mhpatchcore.demo.dataset import vial_image
+from mhpatchcore.fitting.passes import Fitted, learn
+from mhpatchcore.inputs.images import ImageLike, images_below, spread
 from mhpatchcore.presets import preset
-from mhpatchcore.scoring import Scorer
-from mhpatchcore.threshold_scores import HELD_OUT_SHARE
+from mhpatchcore.runtime.arrays import Array, Floats
+from mhpatchcore.runtime.parallel import available_cores, one_blas_thread, ordered_map
+from mhpatchcore.scoring.rules import Scorer
 
 VIALS = "vials"
 

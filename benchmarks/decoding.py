@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from mhpatchcore.arrays import Array
-from mhpatchcore.images import Preprocessing, images_below, load_view
+from mhpatchcore.inputs.images import Preprocessing, images_below, load_view
+from mhpatchcore.runtime.arrays import Array
 
 VIEW = Preprocessing()
 

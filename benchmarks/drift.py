@@ -16,11 +16,11 @@ import numpy as np
 from PIL import Image, ImageEnhance, ImageFilter
 
 from mhpatchcore import Config, Detector
-from mhpatchcore.arrays import Array, Doubles
-from mhpatchcore.datasets import load_dataset
-from mhpatchcore.drift import compare
-from mhpatchcore.files import write_text
-from mhpatchcore.images import load_pixels
+from mhpatchcore.inputs.datasets import load_dataset
+from mhpatchcore.inputs.images import load_pixels
+from mhpatchcore.inspection.drift import compare
+from mhpatchcore.runtime.arrays import Array, Doubles
+from mhpatchcore.runtime.files import write_text
 
 CHANGES: dict[str, Callable[[Image.Image], Image.Image]] = {
     "brightness × 1.05": lambda image: ImageEnhance.Brightness(image).enhance(1.05),

@@ -14,8 +14,8 @@ from benchmarks.networks import bare_graph, settings, weights_file
 from benchmarks.one_fit import measured_fit
 from mhpatchcore import Config, Detector
 from mhpatchcore.backbone.session import make_session
-from mhpatchcore.images import load_view
-from mhpatchcore.parallel import available_cores, ordered_map
+from mhpatchcore.inputs.images import load_view
+from mhpatchcore.runtime.parallel import available_cores, ordered_map
 
 
 def fit_ratios(

@@ -17,9 +17,9 @@ from benchmarks.networks import bare_graph
 from benchmarks.one_fit import measured_fit
 from mhpatchcore import Config
 from mhpatchcore.backbone.session import make_session
-from mhpatchcore.files import atomic_path
-from mhpatchcore.images import Preprocessing, images_below, load_view
-from mhpatchcore.telemetry import cpu_seconds
+from mhpatchcore.inputs.images import Preprocessing, images_below, load_view
+from mhpatchcore.runtime.files import atomic_path
+from mhpatchcore.runtime.telemetry import cpu_seconds
 
 COLUMNS = ("over", "images", "K", "m_c", "size", "peak_mb", "estimate_mb", "cpu_seconds", "floor_seconds")
 LABELS = {"images": "normal images", "K": "bank rows K", "m_c": "rows per chunk m_c", "size": "view, px"}

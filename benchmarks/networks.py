@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save_file
 
-from mhpatchcore.arrays import Array
 from mhpatchcore.backbone.building import ARCHITECTURES
 from mhpatchcore.backbone.graph import Graph
 from mhpatchcore.backbone.resnet import SHAPES
 from mhpatchcore.backbone.weights import load_weights
+from mhpatchcore.runtime.arrays import Array
 
 
 def random_resnet(name: str, seed: int = 0) -> dict[str, Array]:

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from mhpatchcore.telemetry import Telemetry, cpu_seconds
+from mhpatchcore.runtime.telemetry import Telemetry, cpu_seconds
 
 UNLIMITED = 10**15
 
@@ -36,8 +36,8 @@ def main() -> None:
     order = json.loads(sys.argv[1])
     telemetry = Telemetry()
     from mhpatchcore import Detector
-    from mhpatchcore.extraction import Execution
-    from mhpatchcore.images import images_below
+    from mhpatchcore.fitting.extraction import Execution
+    from mhpatchcore.inputs.images import images_below
 
     images = images_below(Path(order["folder"]))[: order["images"]]
     foreseen: list[Any] = []

@@ -16,12 +16,12 @@ import numpy as np
 
 from mhpatchcore import Config, Detector
 from mhpatchcore import backbone as backbones
-from mhpatchcore.arrays import Array
 from mhpatchcore.backbone.quantising import at_precision
 from mhpatchcore.backbone.session import Backbone
-from mhpatchcore.datasets import Dataset, load_dataset
-from mhpatchcore.images import load_view
-from mhpatchcore.metrics import auroc
+from mhpatchcore.evaluation.metrics import auroc
+from mhpatchcore.inputs.datasets import Dataset, load_dataset
+from mhpatchcore.inputs.images import load_view
+from mhpatchcore.runtime.arrays import Array
 
 TIMED = 16
 

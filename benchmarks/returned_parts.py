@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from mhpatchcore.datasets import load_dataset
-from mhpatchcore.images import load_pixels
+from mhpatchcore.inputs.datasets import load_dataset
+from mhpatchcore.inputs.images import load_pixels
 
 GREY_LEVELS = 5.0
 KINDS = 100  # test images of each kind

@@ -11,9 +11,9 @@ import numpy as np
 
 from benchmarks.networks import bare_graph, settings, weights_file
 from mhpatchcore import Config, Detector
-from mhpatchcore.arrays import Array
 from mhpatchcore.backbone.session import make_session
-from mhpatchcore.images import load_pixels
+from mhpatchcore.inputs.images import load_pixels
+from mhpatchcore.runtime.arrays import Array
 
 
 def scoring_ratios(

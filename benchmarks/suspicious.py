@@ -16,10 +16,10 @@ from pathlib import Path
 import numpy as np
 
 from mhpatchcore import Config, Detector
-from mhpatchcore.datasets import Dataset, Sample, load_dataset
-from mhpatchcore.files import write_text
-from mhpatchcore.metrics import auroc
-from mhpatchcore.suspicion import Scrutiny
+from mhpatchcore.evaluation.metrics import auroc
+from mhpatchcore.inputs.datasets import Dataset, Sample, load_dataset
+from mhpatchcore.inspection.suspicion import Scrutiny
+from mhpatchcore.runtime.files import write_text
 
 
 @dataclass(frozen=True)

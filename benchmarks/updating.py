@@ -18,16 +18,16 @@ from typing import Any
 import numpy as np
 
 from benchmarks.cached import CachedExtraction, cached_descriptors, network
-from mhpatchcore.arrays import Array, Floats, Mask
 from mhpatchcore.backbone.session import Backbone
 from mhpatchcore.config import Config
-from mhpatchcore.datasets import load_dataset
-from mhpatchcore.fitting import Fitted, learn
-from mhpatchcore.metrics import auroc
-from mhpatchcore.parallel import available_cores, one_blas_thread, ordered_map
-from mhpatchcore.past import Past
+from mhpatchcore.evaluation.metrics import auroc
+from mhpatchcore.fitting.passes import Fitted, learn
+from mhpatchcore.fitting.past import Past
+from mhpatchcore.inputs.datasets import load_dataset
 from mhpatchcore.presets import preset
-from mhpatchcore.scoring import Scorer
+from mhpatchcore.runtime.arrays import Array, Floats, Mask
+from mhpatchcore.runtime.parallel import available_cores, one_blas_thread, ordered_map
+from mhpatchcore.scoring.rules import Scorer
 
 
 def main() -> None:

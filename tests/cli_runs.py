@@ -15,7 +15,7 @@ from PIL import Image
 from small_detector import PIXELS
 
 from mhpatchcore.cli import main
-from mhpatchcore.demo_data import vial_image
+from mhpatchcore.demo.dataset import vial_image
 
 SMALL = ("--size", "96", "-K", "200", "--local-rows", "64")
 PLAIN = {"NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "100"}

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from mhpatchcore import Config, Detector
-from mhpatchcore.calibration import calibrate
-from mhpatchcore.demo_data import vial_image
+from mhpatchcore.calibration.conformal import calibrate
+from mhpatchcore.demo.dataset import vial_image
 
 PIXELS = 64
 

@@ -9,7 +9,7 @@ import pytest
 
 from mhpatchcore.config import CHOICES, Config
 from mhpatchcore.errors import UserError
-from mhpatchcore.images import Preprocessing
+from mhpatchcore.inputs.images import Preprocessing
 
 
 def test_json_round_trip() -> None:

@@ -11,7 +11,7 @@ from cli_runs import graphs
 from small_detector import PIXELS
 
 from mhpatchcore import Config, Detector
-from mhpatchcore.demo_data import vial_image
+from mhpatchcore.demo.dataset import vial_image
 from mhpatchcore.errors import UserError
 from mhpatchcore.experiments.ladder import LADDER
 from mhpatchcore.experiments.tables import BUDGET, GEORES, MAIN

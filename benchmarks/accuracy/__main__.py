@@ -21,8 +21,8 @@ import numpy as np
 from benchmarks.accuracy.descriptors import Descriptors, Source, load_descriptors
 from benchmarks.accuracy.judging import judge
 from benchmarks.accuracy.trials import read_trials
-from mhpatchcore.arrays import Array
-from mhpatchcore.datasets import find_categories
+from mhpatchcore.inputs.datasets import find_categories
+from mhpatchcore.runtime.arrays import Array
 
 VARIANTS = Path(__file__).with_name("variants.toml")
 COLUMNS = ("variant", "category", "image", "pixel", "aupro", "found", "rows", "k", "seconds")

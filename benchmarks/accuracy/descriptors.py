@@ -12,12 +12,12 @@ import numpy as np
 from benchmarks.accuracy.trials import Trial
 from benchmarks.cached import cached_descriptors
 from mhpatchcore import backbone as backbones
-from mhpatchcore.arrays import Array
 from mhpatchcore.backbone.descriptors import place_columns
 from mhpatchcore.backbone.session import Backbone
 from mhpatchcore.config import Config
-from mhpatchcore.datasets import Dataset, load_dataset
-from mhpatchcore.images import spread
+from mhpatchcore.inputs.datasets import Dataset, load_dataset
+from mhpatchcore.inputs.images import spread
+from mhpatchcore.runtime.arrays import Array
 
 
 @dataclass(frozen=True)

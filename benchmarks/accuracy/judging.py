@@ -10,21 +10,21 @@ from scipy.ndimage import maximum_filter
 
 from benchmarks.accuracy.descriptors import Descriptors
 from benchmarks.accuracy.trials import Trial
-from mhpatchcore.arrays import Array, Floats, Mask
 from mhpatchcore.bank import build_bank
 from mhpatchcore.bank.patches import Patches, Stream, grid_origin
-from mhpatchcore.bank.search import search_queries, search_targets
 from mhpatchcore.config import Config
-from mhpatchcore.datasets import read_mask
 from mhpatchcore.errors import ImageError
-from mhpatchcore.extraction import Chunk, mixed_chunks
-from mhpatchcore.fitting import reduction_of, whitening_by
-from mhpatchcore.maps import original_map
-from mhpatchcore.metrics import auroc
-from mhpatchcore.moments import Moments
-from mhpatchcore.parallel import available_cores, one_blas_thread, ordered_map
-from mhpatchcore.pixel_metrics import PixelMetrics
-from mhpatchcore.scoring import PatchScores, Scorer
+from mhpatchcore.evaluation.metrics import auroc
+from mhpatchcore.evaluation.pixel_metrics import PixelMetrics
+from mhpatchcore.fitting.extraction import Chunk, mixed_chunks
+from mhpatchcore.fitting.passes import reduction_of, whitening_by
+from mhpatchcore.inputs.datasets import read_mask
+from mhpatchcore.metric.distances import search_queries, search_targets
+from mhpatchcore.metric.moments import Moments
+from mhpatchcore.runtime.arrays import Array, Floats, Mask
+from mhpatchcore.runtime.parallel import available_cores, one_blas_thread, ordered_map
+from mhpatchcore.scoring.maps import original_map
+from mhpatchcore.scoring.rules import PatchScores, Scorer
 
 TOP_SHARE = 0.01
 

@@ -17,7 +17,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from mhpatchcore.files import write_text
+from mhpatchcore.runtime.files import write_text
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = {

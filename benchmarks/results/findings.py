@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from mhpatchcore.evaluation.metrics import macro_average
 from mhpatchcore.experiments.ladder import closest_in_ram
 from mhpatchcore.experiments.table import Entry, Table
-from mhpatchcore.metrics import macro_average
 
 Row = dict[str, Any]
 GB, MB, MINUTE = 1e9, 1e6, 60.0

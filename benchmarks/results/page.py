@@ -16,8 +16,8 @@ from mhpatchcore.experiments.grid import read_rows
 from mhpatchcore.experiments.ladder import LADDER, ladder_figures, ladder_table
 from mhpatchcore.experiments.tables import dataset_table, paper_tables, resource_table
 from mhpatchcore.experiments.writing import auroc_and_memory
-from mhpatchcore.files import atomic_path, write_text
 from mhpatchcore.report.figures import figure_bytes
+from mhpatchcore.runtime.files import atomic_path, write_text
 
 Row = dict[str, Any]
 COLOURS = 64

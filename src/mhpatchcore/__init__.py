@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from mhpatchcore.config import Config
     from mhpatchcore.detector import Detector
     from mhpatchcore.errors import UserError
-    from mhpatchcore.extraction import Execution
+    from mhpatchcore.fitting.extraction import Execution
     from mhpatchcore.result import Result
 
 # imported when first used, so that `import mhpatchcore` itself costs nothing
 _HOMES = {
     "Config": "config",
     "Detector": "detector",
-    "Execution": "extraction",
+    "Execution": "fitting.extraction",
     "Result": "result",
     "UserError": "errors",
 }

@@ -10,8 +10,8 @@ from numbers import Integral, Real
 from typing import Any, get_type_hints
 
 from mhpatchcore.errors import UserError
-from mhpatchcore.images import Preprocessing
-from mhpatchcore.shrinkage import parse_shrinkage
+from mhpatchcore.inputs.images import Preprocessing
+from mhpatchcore.metric.shrinkage import parse_shrinkage
 
 CHOICES = {
     "reduction": ("pca", "ipca", "none"),

@@ -11,26 +11,26 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from mhpatchcore import backbone as backbones
-from mhpatchcore.arrays import Array, Doubles, Indices
 from mhpatchcore.backbone.session import Backbone, make_session
-from mhpatchcore.budget import within_budget
-from mhpatchcore.calibration import Calibration
+from mhpatchcore.calibration.conformal import Calibration
 from mhpatchcore.config import Config
-from mhpatchcore.coverage import Coverage
 from mhpatchcore.errors import ImageError, UserError
-from mhpatchcore.extraction import Execution
-from mhpatchcore.fitting import Fitted, fit
-from mhpatchcore.images import ImageLike, image_names, images_to_learn, load_view, source_name
-from mhpatchcore.living.history import Event, event
-from mhpatchcore.moments import Moments
-from mhpatchcore.parallel import available_cores, ordered_map
+from mhpatchcore.fitting.budget import within_budget
+from mhpatchcore.fitting.extraction import Execution
+from mhpatchcore.fitting.passes import Fitted, fit
+from mhpatchcore.inputs.images import ImageLike, image_names, images_to_learn, load_view, source_name
+from mhpatchcore.inspection.coverage import Coverage
+from mhpatchcore.inspection.suspicion import Scrutiny, Suspect, named_suspects
+from mhpatchcore.metric.moments import Moments
+from mhpatchcore.metric.whitening import Whitening
+from mhpatchcore.model.history import Event, event
 from mhpatchcore.result import Result
-from mhpatchcore.scoring import Scorer
-from mhpatchcore.suspicion import Scrutiny, Suspect, named_suspects
-from mhpatchcore.whitening import Whitening
+from mhpatchcore.runtime.arrays import Array, Doubles, Indices
+from mhpatchcore.runtime.parallel import available_cores, ordered_map
+from mhpatchcore.scoring.rules import Scorer
 
 if TYPE_CHECKING:
-    from mhpatchcore.evidence import Evidence
+    from mhpatchcore.inspection.evidence import Evidence
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,7 +158,7 @@ class Detector:
         `images` are normal images that the model has not learnt from. Their scores take the place of the stored ones,
         or with `add` join them.
         """
-        from mhpatchcore.living.calibrating import calibrated
+        from mhpatchcore.model.calibrate import calibrated
 
         return calibrated(self, false_alarm, images, add, execution)
 
@@ -174,13 +174,13 @@ class Detector:
         `returned` says that they were picked because they had been rejected: they are learnt, but being no fair
         sample of what comes they have no say in the threshold.
         """
-        from mhpatchcore.living.updating import updated
+        from mhpatchcore.model.update import updated
 
         return updated(self, normals, returned, execution)
 
     def merged(self, *others: Detector) -> Detector:
         """One model of what this one and the others have learnt, whatever their order."""
-        from mhpatchcore.living.merging import merged
+        from mhpatchcore.model.merge import merged
 
         return merged([self, *others])
 
@@ -227,7 +227,7 @@ class Detector:
 
         `normals` says in which folders the training images are now, if they are no longer where they were.
         """
-        from mhpatchcore.evidence import explain
+        from mhpatchcore.inspection.evidence import explain
 
         return explain(self, image, normals)
 
@@ -252,7 +252,7 @@ class Detector:
     @cached_property
     def graph(self) -> bytes:
         """From the view to patch scores, as an ONNX graph."""
-        from mhpatchcore.inference import scoring_graph
+        from mhpatchcore.scoring.graph import scoring_graph
 
         return scoring_graph(self.backbone, self.whitening, self.scorer)
 
@@ -276,13 +276,13 @@ class Detector:
 
     def save(self, path: str | Path) -> None:
         """Write the model file: one safetensors file, whole or not at all."""
-        from mhpatchcore.modelfile import save
+        from mhpatchcore.model.file import save
 
         save(self, Path(path))
 
     @staticmethod
     def load(path: str | Path) -> Detector:
-        from mhpatchcore.modelfile import load
+        from mhpatchcore.model.file import load
 
         return load(Path(path))
 

@@ -6,11 +6,11 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
-from mhpatchcore.arrays import Floats, Mask
 from mhpatchcore.config import Config
-from mhpatchcore.images import Geometry
-from mhpatchcore.maps import Region, original_map, regions_of
-from mhpatchcore.scoring import PatchScores
+from mhpatchcore.inputs.images import Geometry
+from mhpatchcore.runtime.arrays import Floats, Mask
+from mhpatchcore.scoring.maps import Region, original_map, regions_of
+from mhpatchcore.scoring.rules import PatchScores
 
 PEAK_SHARE = 0.8
 

@@ -9,7 +9,7 @@ import pytest
 
 from mhpatchcore import Config, Detector
 from mhpatchcore.backbone import quantising
-from mhpatchcore.demo_data import vial_image
+from mhpatchcore.demo.dataset import vial_image
 
 SIZE = {"size": 64, "K": 100, "m_c": 32, "layers": ("block4",)}
 

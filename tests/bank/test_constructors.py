@@ -8,12 +8,12 @@ import pytest
 from mhpatchcore.bank import CONSTRUCTORS, build_bank
 from mhpatchcore.bank.farthest_first import farthest_first
 from mhpatchcore.bank.geores import geores
-from mhpatchcore.bank.greedy import offline_greedy, random_directions
 from mhpatchcore.bank.merge_reduce import always_full, tree
+from mhpatchcore.bank.offline_greedy import offline_greedy, random_directions
 from mhpatchcore.bank.patches import Patches, Stream, grid_origin
 from mhpatchcore.bank.pool import Pool, gathered
 from mhpatchcore.config import Config
-from mhpatchcore.parallel import one_blas_thread
+from mhpatchcore.runtime.parallel import one_blas_thread
 
 
 def raw_of(z: np.ndarray, origin: np.ndarray) -> np.ndarray:

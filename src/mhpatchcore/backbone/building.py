@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from mhpatchcore.arrays import Array
 from mhpatchcore.backbone import efficientnet_lite, resnet
 from mhpatchcore.backbone.architecture import Architecture, FeatureMap
 from mhpatchcore.backbone.descriptors import append_descriptors
@@ -19,8 +18,9 @@ from mhpatchcore.backbone.graph import GRAPH_VERSION, Graph, State
 from mhpatchcore.backbone.session import BackboneInfo
 from mhpatchcore.backbone.weights import find_weights, load_weights, sha256_of
 from mhpatchcore.errors import UserError, WeightsError
-from mhpatchcore.files import atomic_path, write_text
-from mhpatchcore.memory import give_back
+from mhpatchcore.runtime.arrays import Array
+from mhpatchcore.runtime.files import atomic_path, write_text
+from mhpatchcore.runtime.memory import give_back
 
 ARCHITECTURES: dict[str, Architecture] = {**efficientnet_lite.ARCHITECTURES, **resnet.ARCHITECTURES}
 

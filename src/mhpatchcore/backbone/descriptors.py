@@ -17,10 +17,10 @@ from math import gcd
 
 import numpy as np
 
-from mhpatchcore.arrays import Doubles, Floats
 from mhpatchcore.backbone.architecture import FeatureMap
 from mhpatchcore.backbone.graph import Graph
 from mhpatchcore.errors import UserError
+from mhpatchcore.runtime.arrays import Doubles, Floats
 
 PATCHCORE_DIM = 1024
 LOCAL = "local_"

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from mhpatchcore.arrays import Array
+from mhpatchcore.runtime.arrays import Array
 
 State = Mapping[str, Array]
 

@@ -18,12 +18,12 @@ from typing import Any
 import numpy as np
 import onnx
 
-from mhpatchcore.arrays import Array
 from mhpatchcore.backbone.descriptors import LOCAL
 from mhpatchcore.backbone.session import Backbone
 from mhpatchcore.errors import ImageError, UserError
-from mhpatchcore.images import ImageLike, Preprocessing, load_view, spread
-from mhpatchcore.memory import give_back
+from mhpatchcore.inputs.images import ImageLike, Preprocessing, load_view, spread
+from mhpatchcore.runtime.arrays import Array
+from mhpatchcore.runtime.memory import give_back
 
 RANGE_IMAGES = 32
 OPERATORS = ["Conv", "Add", "Relu", "Clip", "MaxPool"]

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from mhpatchcore.arrays import Array, Floats
-from mhpatchcore.memory import give_back
-from mhpatchcore.parallel import available_cores
+from mhpatchcore.runtime.arrays import Array, Floats
+from mhpatchcore.runtime.memory import give_back
+from mhpatchcore.runtime.parallel import available_cores
 
 
 @dataclass(frozen=True)

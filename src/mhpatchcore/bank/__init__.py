@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from mhpatchcore.bank.geores import geores
-from mhpatchcore.bank.greedy import offline_greedy
 from mhpatchcore.bank.kmeans import mini_batch_kmeans
 from mhpatchcore.bank.merge_reduce import always_full, tree
+from mhpatchcore.bank.offline_greedy import offline_greedy
 from mhpatchcore.bank.patches import Patches, Stream
 from mhpatchcore.bank.sample import random_sample
 from mhpatchcore.config import Config

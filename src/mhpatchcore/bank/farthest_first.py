@@ -14,9 +14,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from mhpatchcore.arrays import Doubles, Floats, Indices
-from mhpatchcore.bank.search import least_products, search_queries, search_targets, squared_norms
-from mhpatchcore.parallel import ordered_map
+from mhpatchcore.metric.distances import least_products, search_queries, search_targets, squared_norms
+from mhpatchcore.runtime.arrays import Doubles, Floats, Indices
+from mhpatchcore.runtime.parallel import ordered_map
 
 BLOCK, SMALL_BLOCK = 512, 128
 ROWS_PER_TASK = 1024

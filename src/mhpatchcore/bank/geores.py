@@ -12,10 +12,10 @@ from itertools import chain
 
 import numpy as np
 
-from mhpatchcore.arrays import Floats
 from mhpatchcore.bank.farthest_first import distances_to_nearest, farthest_first
 from mhpatchcore.bank.merge_reduce import finish, merged_levels, reduce
 from mhpatchcore.bank.patches import Patches, Stream
+from mhpatchcore.runtime.arrays import Floats
 
 
 def geores(stream: Stream, K: int, m_c: int, alpha: float = 0.9, q: int | None = None) -> Patches:

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mhpatchcore.arrays import Doubles, Indices
 from mhpatchcore.bank.patches import Patches, Stream
-from mhpatchcore.bank.search import nearest_rows
+from mhpatchcore.metric.distances import nearest_rows
+from mhpatchcore.runtime.arrays import Doubles, Indices
 
 
 @dataclass(frozen=True, eq=False)

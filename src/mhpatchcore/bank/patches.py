@@ -8,8 +8,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from mhpatchcore.arrays import Array, Floats, Indices
-from mhpatchcore.parallel import ordered_map
+from mhpatchcore.runtime.arrays import Array, Floats, Indices
+from mhpatchcore.runtime.parallel import ordered_map
 
 Out = TypeVar("Out")
 

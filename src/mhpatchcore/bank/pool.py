@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from mhpatchcore.arrays import Array
 from mhpatchcore.bank.patches import Patches
+from mhpatchcore.runtime.arrays import Array
 
 
 def gathered(summaries: Iterable[Patches], limit: int, shrink: Callable[[Patches], Patches]) -> Patches:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from mhpatchcore.arrays import Doubles
 from mhpatchcore.bank.patches import Patches, Stream, Summary
+from mhpatchcore.runtime.arrays import Doubles
 
 Tickets = tuple[Doubles, Patches]
 

@@ -14,12 +14,12 @@ from mhpatchcore.cli.console import JsonFlag, counted, print_json, warn
 from mhpatchcore.cli.paths import check_folder, with_name
 from mhpatchcore.cli.settings import listed, read_settings
 from mhpatchcore.config import Config
-from mhpatchcore.datasets import find_categories, load_dataset
 from mhpatchcore.errors import UserError
 from mhpatchcore.experiments.cell import CellSpec
 from mhpatchcore.experiments.grid import Outcome, run_grid
 from mhpatchcore.experiments.ladder import LADDER, write_ladder
 from mhpatchcore.experiments.writing import write_tables
+from mhpatchcore.inputs.datasets import find_categories, load_dataset
 from mhpatchcore.presets import LADDER_SIZES, PRESETS, preset
 
 OutOption = typer.Option(..., "--out", help="Folder for results; finished cells in it are kept.")

@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from mhpatchcore.calibration import Calibration
+from mhpatchcore.calibration.conformal import Calibration
 from mhpatchcore.cli.console import (
     JsonFlag,
     QuietFlag,
@@ -23,8 +23,8 @@ from mhpatchcore.cli.history import threshold_before
 from mhpatchcore.cli.paths import check_file
 from mhpatchcore.detector import Detector
 from mhpatchcore.errors import UserError
-from mhpatchcore.extraction import Execution
-from mhpatchcore.parallel import available_cores
+from mhpatchcore.fitting.extraction import Execution
+from mhpatchcore.runtime.parallel import available_cores
 
 RATES = (0.1, 0.05, 0.02, 0.01, 0.005, 0.001)
 

@@ -17,9 +17,9 @@ def demo(
     quiet: bool = QuietFlag,
 ) -> None:
     """Make images of vials, learn from the good ones, find the defects in others, and write a report."""
-    from mhpatchcore.datasets import load_dataset
-    from mhpatchcore.demo_data import write_demo_dataset
-    from mhpatchcore.extraction import Execution
+    from mhpatchcore.demo.dataset import write_demo_dataset
+    from mhpatchcore.fitting.extraction import Execution
+    from mhpatchcore.inputs.datasets import load_dataset
     from mhpatchcore.report.evaluation import write_report
 
     vials = write_demo_dataset(folder / "vials", train=train)
@@ -46,7 +46,7 @@ def demo(
 
 def _write_overview(detector: Detector, vials: Path, path: Path) -> None:
     """One example of every kind: the image, its heatmap, and the outlined defect."""
-    from mhpatchcore.drawing import contact_sheet, save_picture, triptych
+    from mhpatchcore.report.drawing import contact_sheet, save_picture, triptych
 
     rows = []
     for folder in sorted((vials / "test").iterdir()):

@@ -18,9 +18,9 @@ from mhpatchcore.cli.console import (
 )
 from mhpatchcore.cli.fit import threshold_note
 from mhpatchcore.cli.paths import check_file, with_name
-from mhpatchcore.datasets import load_dataset
 from mhpatchcore.detector import Detector
-from mhpatchcore.evaluation import Evaluation
+from mhpatchcore.evaluation.evaluate import Evaluation
+from mhpatchcore.inputs.datasets import load_dataset
 
 
 def evaluate(
@@ -44,7 +44,7 @@ def evaluate(
     detector, data = Detector.load(model), load_dataset(with_name(dataset))
     with progress_display(quiet) as progress:
         if report is None:
-            from mhpatchcore.evaluation import evaluate as judge
+            from mhpatchcore.evaluation.evaluate import evaluate as judge
 
             evaluation = judge(detector, data, workers, progress=progress, skip_broken=skip_broken)
         else:

@@ -162,14 +162,14 @@ def fit(
     Settings that are not given come from the preset (`mhpatchcore presets --json` shows them).
     """
     given = dict(locals())
-    from mhpatchcore.budget import Estimate
     from mhpatchcore.detector import Detector
-    from mhpatchcore.extraction import Execution
-    from mhpatchcore.memory import in_words, parse_size, share_one_heap
-    from mhpatchcore.parallel import available_cores
+    from mhpatchcore.fitting.budget import Estimate
+    from mhpatchcore.fitting.extraction import Execution
+    from mhpatchcore.inspection.suspicion import Scrutiny, parse_exclusion
     from mhpatchcore.presets import preset as named
-    from mhpatchcore.suspicion import Scrutiny, parse_exclusion
-    from mhpatchcore.telemetry import Telemetry
+    from mhpatchcore.runtime.memory import in_words, parse_size, share_one_heap
+    from mhpatchcore.runtime.parallel import available_cores
+    from mhpatchcore.runtime.telemetry import Telemetry
 
     config = settings_from(settings, given, named(preset).config)
     check_file(output, "part.mhpc")

@@ -7,7 +7,7 @@ from typing import Any
 
 from mhpatchcore.cli.console import counted, warn
 from mhpatchcore.detector import Detector
-from mhpatchcore.living.history import Event
+from mhpatchcore.model.history import Event
 
 
 def history_facts(detector: Detector) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ from mhpatchcore.cli.console import JsonFlag, counted, print_json, printable
 from mhpatchcore.cli.fit import summary, threshold_note
 from mhpatchcore.cli.history import history_facts, told
 from mhpatchcore.detector import Detector
-from mhpatchcore.modelfile import read_document
+from mhpatchcore.model.file import read_document
 
 
 def info(

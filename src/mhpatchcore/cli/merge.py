@@ -11,7 +11,7 @@ from mhpatchcore.cli.fit import summary, threshold_note
 from mhpatchcore.cli.history import history_facts, warn_of_lost_scores
 from mhpatchcore.cli.paths import check_file
 from mhpatchcore.detector import Detector
-from mhpatchcore.living.merging import merged
+from mhpatchcore.model.merge import merged
 
 
 def merge(

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import typer
 
-from mhpatchcore.arrays import Doubles
 from mhpatchcore.cli.console import (
     JsonFlag,
     QuietFlag,
@@ -22,9 +21,10 @@ from mhpatchcore.cli.console import (
 )
 from mhpatchcore.cli.paths import check_file
 from mhpatchcore.detector import Detector
-from mhpatchcore.drift import SIGNIFICANCE, compare
 from mhpatchcore.errors import ImageError, UserError
-from mhpatchcore.images import list_images
+from mhpatchcore.inputs.images import list_images
+from mhpatchcore.inspection.drift import SIGNIFICANCE, compare
+from mhpatchcore.runtime.arrays import Doubles
 
 
 def monitor(

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from mhpatchcore.errors import UserError
-from mhpatchcore.images import SUFFIXES
+from mhpatchcore.inputs.images import SUFFIXES
 
 
 def check_file(path: Path | None, example: str, *others: Path | None) -> None:

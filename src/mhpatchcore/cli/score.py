@@ -25,7 +25,7 @@ from mhpatchcore.cli.console import (
 from mhpatchcore.cli.paths import check_folder, check_input_folder
 from mhpatchcore.detector import Detector
 from mhpatchcore.errors import ImageError, UserError
-from mhpatchcore.images import ImageLike, list_images
+from mhpatchcore.inputs.images import ImageLike, list_images
 from mhpatchcore.result import Result
 
 COLUMNS = ("image", "score", "threshold", "is_anomalous", "p_value", "regions")
@@ -120,7 +120,7 @@ def _place(path: Path) -> Path:
 
 
 def _draw(result: Result, pictures: dict[str, Path]) -> None:
-    from mhpatchcore.drawing import save_picture, triptych
+    from mhpatchcore.report.drawing import save_picture, triptych
 
     assert result.path is not None  # only files are scored here
     save_picture(pictures[result.path], triptych(result.path, result))
@@ -130,10 +130,10 @@ def _explained(
     detector: Detector, result: Result, pictures: dict[str, Path], normals: Sequence[Path]
 ) -> dict[str, Any]:
     """Draw the evidence and return it."""
-    from mhpatchcore.files import atomic_path
-    from mhpatchcore.images import load_pixels
+    from mhpatchcore.inputs.images import load_pixels
     from mhpatchcore.report.evidence import evidence_figure
     from mhpatchcore.report.figures import figure_bytes
+    from mhpatchcore.runtime.files import atomic_path
 
     assert result.path is not None
     evidence = detector.explain(result, normals)

@@ -22,8 +22,8 @@ from mhpatchcore.cli.fit import summary, threshold_note
 from mhpatchcore.cli.history import history_facts, threshold_before, warn_of_lost_scores
 from mhpatchcore.cli.paths import check_file
 from mhpatchcore.detector import Detector
-from mhpatchcore.extraction import Execution
-from mhpatchcore.parallel import available_cores
+from mhpatchcore.fitting.extraction import Execution
+from mhpatchcore.runtime.parallel import available_cores
 
 RISE = 1.1
 

@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from mhpatchcore import __version__
 from mhpatchcore.config import Config
-from mhpatchcore.datasets import Dataset, load_dataset
 from mhpatchcore.errors import UserError
-from mhpatchcore.files import write_text
+from mhpatchcore.inputs.datasets import Dataset, load_dataset
+from mhpatchcore.runtime.files import write_text
 
 if TYPE_CHECKING:  # a cell loads them itself; who plans a grid does not need them
-    from mhpatchcore.telemetry import Telemetry
+    from mhpatchcore.runtime.telemetry import Telemetry
 
 MS = 1000.0
 Out = TypeVar("Out")
@@ -91,9 +91,9 @@ def _state(path: Path) -> tuple[int, int]:
 def run_cell(spec: CellSpec, folder: Path) -> dict[str, Any]:
     """Fit, evaluate, write verdicts and figures below `folder`; one row of results."""
     from mhpatchcore.detector import Detector
-    from mhpatchcore.evaluation import evaluate
-    from mhpatchcore.extraction import Execution
-    from mhpatchcore.telemetry import Telemetry
+    from mhpatchcore.evaluation.evaluate import evaluate
+    from mhpatchcore.fitting.extraction import Execution
+    from mhpatchcore.runtime.telemetry import Telemetry
 
     load = os.getloadavg()[
         0

@@ -15,7 +15,7 @@ from typing import Any
 
 from mhpatchcore.errors import UserError
 from mhpatchcore.experiments.cell import CellSpec
-from mhpatchcore.files import write_csv, write_text
+from mhpatchcore.runtime.files import write_csv, write_text
 
 Row = dict[str, Any]
 NOT_IN_CSV = ("telemetry", "problems", "files")

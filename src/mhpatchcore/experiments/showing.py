@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from mhpatchcore.datasets import Dataset, Sample, read_mask
 from mhpatchcore.detector import Detector
 from mhpatchcore.errors import ImageError
-from mhpatchcore.evaluation import Evaluation, Judged
-from mhpatchcore.files import write_csv
-from mhpatchcore.images import load_pixels
+from mhpatchcore.evaluation.evaluate import Evaluation, Judged
+from mhpatchcore.inputs.datasets import Dataset, Sample, read_mask
+from mhpatchcore.inputs.images import load_pixels
 from mhpatchcore.report.examples import Example, qualitative_figure
 from mhpatchcore.report.figures import histogram_figure, precision_recall_figure, roc_figure, save_figure
 from mhpatchcore.report.gallery import verdict_of
+from mhpatchcore.runtime.files import write_csv
 
 VERDICT = ("image", "kind", "is_anomalous", "score", "threshold", "flagged", "p_value")
 HARD, CLEAR = 3, 5

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from mhpatchcore.evaluation.metrics import image_weighted_mean, macro_average
 from mhpatchcore.experiments.table import Entry, Table, best_marked
-from mhpatchcore.metrics import image_weighted_mean, macro_average
 from mhpatchcore.presets import PRESETS
 
 Row = dict[str, Any]

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mhpatchcore.evaluation.metrics import macro_average
 from mhpatchcore.experiments.table import Table
 from mhpatchcore.experiments.tables import dataset_table, paper_tables
-from mhpatchcore.files import write_text
-from mhpatchcore.metrics import macro_average
 from mhpatchcore.presets import PRESETS
+from mhpatchcore.runtime.files import write_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -11,11 +11,11 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, NullLocator, PercentFormatter
 
-from mhpatchcore.arrays import Doubles, Floats
-from mhpatchcore.drift import Drift
 from mhpatchcore.errors import UserError
-from mhpatchcore.files import atomic_path
+from mhpatchcore.inspection.drift import Drift
 from mhpatchcore.report.figures import BLUE, GREY, STYLE, VERMILION, figure_bytes, log_bins, log_scale
+from mhpatchcore.runtime.arrays import Doubles, Floats
+from mhpatchcore.runtime.files import atomic_path
 
 KINDS = ("png", "svg")
 BINS = 24

@@ -11,15 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from mhpatchcore.datasets import Dataset
 from mhpatchcore.detector import Detector
-from mhpatchcore.evaluation import Evaluation, Judged, evaluate
-from mhpatchcore.files import atomic_path
+from mhpatchcore.evaluation.evaluate import Evaluation, Judged, evaluate
+from mhpatchcore.inputs.datasets import Dataset
 from mhpatchcore.report import wording
 from mhpatchcore.report.figures import figure_bytes, histogram_figure, precision_recall_figure, roc_figure
 from mhpatchcore.report.gallery import FALSE_ALARM, FOUND, MISSED, PASSED, Exhibit, Gallery, verdict_of
 from mhpatchcore.report.page import render_page
-from mhpatchcore.telemetry import Telemetry
+from mhpatchcore.runtime.files import atomic_path
+from mhpatchcore.runtime.telemetry import Telemetry
 
 MAX_GALLERY = 48
 HEADINGS = {

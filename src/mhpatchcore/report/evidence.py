@@ -12,12 +12,12 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.patheffects import withStroke
 
-from mhpatchcore.arrays import Array
-from mhpatchcore.drawing import outlined
-from mhpatchcore.evidence import NEAREST, Box, Evidence, NormalPatch, Place
-from mhpatchcore.images import load_pixels
+from mhpatchcore.inputs.images import load_pixels
+from mhpatchcore.inspection.evidence import NEAREST, Box, Evidence, NormalPatch, Place
+from mhpatchcore.report.drawing import outlined
 from mhpatchcore.report.figures import STYLE
 from mhpatchcore.result import Result
+from mhpatchcore.runtime.arrays import Array
 
 PATCH = "#E69F00"
 CELLS = 8.5  # of the grid, across a crop

@@ -12,10 +12,10 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from PIL import Image
 
-from mhpatchcore.arrays import Array, Mask
-from mhpatchcore.drawing import outlined, overlay
+from mhpatchcore.report.drawing import outlined, overlay
 from mhpatchcore.report.figures import OWN_LAYOUT, STYLE
 from mhpatchcore.result import Result
+from mhpatchcore.runtime.arrays import Array, Mask
 
 PANEL_PIXELS = 256
 PANEL, GAP, MARGIN = 1.28, 0.06, 0.3  # inches

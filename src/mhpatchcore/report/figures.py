@@ -20,9 +20,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, Locator, LogLocator, MaxNLocator, NullLocator
 from numpy.typing import ArrayLike
 
-from mhpatchcore.arrays import Doubles
-from mhpatchcore.files import atomic_path
-from mhpatchcore.metrics import auroc, average_precision, precision_recall_curve, roc_curve
+from mhpatchcore.evaluation.metrics import auroc, average_precision, precision_recall_curve, roc_curve
+from mhpatchcore.runtime.arrays import Doubles
+from mhpatchcore.runtime.files import atomic_path
 
 BLUE, VERMILION, GREY = "#0072B2", "#D55E00", "#595959"
 # Okabe and Ito's colours that stand out on white, each with a marker and a dash pattern of its own

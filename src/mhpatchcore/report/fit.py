@@ -11,12 +11,11 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-from mhpatchcore.coverage import LEVELS, Coverage
 from mhpatchcore.detector import Detector, Study
 from mhpatchcore.errors import ImageError
-from mhpatchcore.files import atomic_path
-from mhpatchcore.images import load_pixels
-from mhpatchcore.maps import original_map
+from mhpatchcore.inputs.images import load_pixels
+from mhpatchcore.inspection.coverage import LEVELS, Coverage
+from mhpatchcore.inspection.suspicion import Suspect
 from mhpatchcore.report import wording
 from mhpatchcore.report.figures import (
     BLUE,
@@ -32,7 +31,8 @@ from mhpatchcore.report.figures import (
 from mhpatchcore.report.page import render_page
 from mhpatchcore.report.pictures import Picture, picture
 from mhpatchcore.report.wording import Tile, percent
-from mhpatchcore.suspicion import Suspect
+from mhpatchcore.runtime.files import atomic_path
+from mhpatchcore.scoring.maps import original_map
 
 MAX_SUSPECTS = 12
 MAX_POINTS = 48

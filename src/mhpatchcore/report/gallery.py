@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mhpatchcore.datasets import Sample
+from mhpatchcore.inputs.datasets import Sample
 from mhpatchcore.report.pictures import Picture, picture_of
 from mhpatchcore.result import Result
 

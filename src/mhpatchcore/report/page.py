@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from mhpatchcore.drawing import OUTLINE
 from mhpatchcore.report import wording
+from mhpatchcore.report.drawing import OUTLINE
 from mhpatchcore.report.pictures import encoded, heat_layer
 
 

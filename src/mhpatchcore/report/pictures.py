@@ -14,12 +14,12 @@ import numpy as np
 from contourpy import contour_generator
 from PIL import Image
 
-from mhpatchcore.arrays import Array, Floats, Mask
-from mhpatchcore.datasets import Sample, read_mask
-from mhpatchcore.drawing import overlay
 from mhpatchcore.errors import ImageError
-from mhpatchcore.images import load_pixels
+from mhpatchcore.inputs.datasets import Sample, read_mask
+from mhpatchcore.inputs.images import load_pixels
+from mhpatchcore.report.drawing import overlay
 from mhpatchcore.result import Result
+from mhpatchcore.runtime.arrays import Array, Floats, Mask
 
 PHOTO_SIDE, HEAT_SIDE, MASK_SIDE = 1024, 256, 512
 

@@ -9,11 +9,11 @@ from statistics import median
 from typing import Any
 
 from mhpatchcore import __version__
-from mhpatchcore.calibration import Calibration
+from mhpatchcore.calibration.conformal import Calibration
 from mhpatchcore.detector import Detector
-from mhpatchcore.evaluation import Evaluation
-from mhpatchcore.metrics import f1_max
-from mhpatchcore.pixel_metrics import FPR_LIMIT
+from mhpatchcore.evaluation.evaluate import Evaluation
+from mhpatchcore.evaluation.metrics import f1_max
+from mhpatchcore.evaluation.pixel_metrics import FPR_LIMIT
 
 Facts = list[tuple[str, str]]
 

@@ -1,0 +1,237 @@
+"""The command line as a whole: help, exit codes, streams; info, evaluate, presets and demo."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import pytest
+from cli_runs import (
+    SMALL,
+    Run,
+    assert_one_line_error,
+    files_below,
+    graphs,
+    run,
+    run_process,
+    write_vials,
+)
+from small_detector import PIXELS, small_detector
+
+from mhpatchcore import __version__, demo_data
+from mhpatchcore.cli.app import app
+from mhpatchcore.cli.console import progress_display
+from mhpatchcore.demo.dataset import write_demo_dataset
+from mhpatchcore.presets import PRESETS
+
+__all__ = ["graphs", "run"]  # fixtures
+
+COMMANDS = (
+    *("fit", "score", "evaluate", "monitor", "info", "calibrate", "update", "merge", "demo"),
+    *("benchmark", "ladder", "presets"),
+)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("model") / "part.mhpc"
+    small_detector().save(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def vials(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("data") / "vials"
+    return write_demo_dataset(root, train=2, good=3, per_defect=1, pixels=PIXELS)
+
+
+def test_a_fit_prints_json_and_nothing_else(tmp_path: Path) -> None:
+    folder = write_vials(tmp_path / "good", 4)
+    ran = run_process("fit", folder, "-o", tmp_path / "part.mhpc", *SMALL, "--json")
+    assert (ran.code, ran.err) == (0, "")
+    facts = json.loads(ran.out)
+    assert (facts["images"], facts["rows"]) == (4, 200)
+    assert files_below(tmp_path)[-1] == "part.mhpc"
+
+
+def test_a_user_s_error_is_one_line_and_no_traceback(tmp_path: Path) -> None:
+    ran = run_process("fit", tmp_path / "missing", "-o", tmp_path / "part.mhpc")
+    assert_one_line_error(ran, 2, "missing")
+    assert files_below(tmp_path) == []
+
+
+def test_a_system_s_error_is_one_line_and_no_traceback(
+    run: Run, monkeypatch: pytest.MonkeyPatch, model: Path
+) -> None:
+    def refused(path: object) -> None:
+        raise PermissionError(13, "Permission denied", "part.mhpc")
+
+    monkeypatch.setattr("mhpatchcore.detector.Detector.load", refused)
+    assert_one_line_error(run("info", model), 2, "part.mhpc: Permission denied")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full device")
+def test_output_that_cannot_be_written_is_an_error(model: Path) -> None:
+    command = f'"{sys.executable}" -m mhpatchcore info "{model}" >/dev/full'
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and done.stderr.startswith("error: No space left"), done
+    assert done.stderr.count("\n") == 1
+
+
+def test_warnings_do_not_stray_into_the_output(model: Path, tmp_path: Path) -> None:
+    folder = write_vials(tmp_path / "new", 1)
+    (folder / "broken.png").write_bytes(b"no picture")
+    command = f'"{sys.executable}" -m mhpatchcore score "{model}" "{folder}" --skip-broken --json 2>&-'
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
+    assert [len(row) > 2 for row in json.loads(done.stdout)] == [True, False]
+
+
+def test_any_file_name_can_be_printed_to_any_terminal(model: Path, tmp_path: Path) -> None:
+    folder = write_vials(tmp_path / "good", 1)
+    (folder / "000.png").rename(folder / "Fläschchen 1\nround \udcff.png")
+    ran = run_process("score", model, folder, PYTHONIOENCODING="ascii")
+    assert (ran.code, ran.err) == (0, "")
+    assert len(ran.out.splitlines()) == 3
+    assert "Fl\\xe4schchen 1\\nround \\udcff.png" in ran.out
+
+
+def test_the_help_page_names_all_commands_and_exit_codes(run: Run) -> None:
+    ran = run("--help")
+    assert ran.code == 0
+    assert {command.name for command in app.registered_commands} == set(COMMANDS)
+    for words in (
+        *COMMANDS,
+        "0 done",
+        "1 `score --fail`",
+        "2 wrong",
+        "3 an image",
+        "4 a model",
+        "5 backbone",
+    ):
+        assert words in ran.help
+    assert "6 a cell" in ran.help and "130 interrupted" in ran.help
+
+
+def test_every_command_explains_itself(run: Run) -> None:
+    for command in COMMANDS:
+        ran = run(command, "-h")
+        assert ran.code == 0 and "Usage: mhpatchcore " + command in ran.help
+    assert "(default: 0.01)" in run("fit", "--help").help
+
+
+def test_version(run: Run) -> None:
+    assert run("--version").out == f"mhpatchcore {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        ((), "Usage"),
+        (("paint",), "No such command 'paint'"),
+        (("info",), "Missing argument"),
+        (("info", "--colour", "red"), "No such option"),
+        (("demo", "--train", "1"), "--train"),
+    ],
+)
+def test_wrong_usage_exits_with_2(run: Run, arguments: tuple[str, ...], word: str) -> None:
+    ran = run(*arguments)
+    assert ran.code == 2 and word in ran.help
+
+
+def test_interruption_is_said_and_has_its_own_code(
+    run: Run, monkeypatch: pytest.MonkeyPatch, model: Path
+) -> None:
+    def interrupted(path: Path) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("mhpatchcore.cli.info.read_document", interrupted)
+    ran = run("info", model)
+    assert (ran.code, ran.err.strip()) == (130, "interrupted")
+
+
+def test_a_pipe_sees_no_bars(capsys: pytest.CaptureFixture[str]) -> None:
+    with progress_display(quiet=False) as progress:
+        progress("extract", 1, 2)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_terminal_sees_a_bar_with_the_time_left(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "100")
+    with progress_display(quiet=False) as progress:
+        progress("extract", 1, 2)
+        print("on stdout")
+    out, err = capsys.readouterr()
+    assert out == "on stdout\n"
+    assert "reading images" in err and "1/2" in err and "left" in err
+
+
+def test_info_in_words_and_as_json(run: Run, model: Path) -> None:
+    ran = run("info", model)
+    assert ran.code == 0
+    for word in ("efficientnet_lite0", "200 rows", "8 normal images", "96 × 96", "threshold"):
+        assert word in ran.out
+    facts = json.loads(run("info", model, "--json").out)
+    assert facts["config"] == json.loads(json.dumps(small_detector().config.to_json()))
+    assert facts["threshold"] == pytest.approx(small_detector().threshold)
+    assert (facts["version"], facts["false_alarm"]) == (__version__, 0.01)
+
+
+def test_evaluate(run: Run, model: Path, vials: Path, tmp_path: Path) -> None:
+    ran = run("evaluate", model, vials)
+    assert ran.code == 0 and ran.err == ""
+    assert "vials: 3 good and 4 defective images" in ran.out and "by pixel" in ran.out
+    report = tmp_path / "report.html"
+    facts = json.loads(run("evaluate", model, vials, "--json", "--report", report).out)
+    assert facts["image_n_anomalous"] == 4 and 0 <= facts["pixel_auroc"] <= 1
+    assert facts["report"] == str(report) and report.stat().st_size > 10_000
+
+
+def test_evaluate_takes_the_present_folder(
+    run: Run, model: Path, vials: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(vials)
+    assert run("evaluate", model, ".").out.startswith("vials: ")
+
+
+def test_evaluate_of_good_parts_alone_has_no_curves(run: Run, model: Path, tmp_path: Path) -> None:
+    write_vials(tmp_path / "test" / "good", 2)
+    ran = run("evaluate", model, tmp_path)
+    assert ran.code == 0 and "2 good and 0 defective images" in ran.out and "nan" not in ran.out
+    assert json.loads(run("evaluate", model, tmp_path, "--json").out)["image_auroc"] is None
+
+
+def test_evaluate_warns_of_masks_that_are_missing(run: Run, model: Path, tmp_path: Path) -> None:
+    root = write_demo_dataset(tmp_path / "vials", train=1, good=1, per_defect=1, pixels=PIXELS)
+    (root / "ground_truth" / "scratch" / "000_mask.png").unlink()
+    ran = run("evaluate", model, root, "--json")
+    assert ran.err.startswith("warning: no mask for ") and ran.err.count("\n") == 1
+    assert len(json.loads(ran.out)["problems"]) == 1
+
+
+@pytest.mark.parametrize("name", ["missing", "empty"])
+def test_evaluate_names_a_data_set_that_is_none(run: Run, model: Path, tmp_path: Path, name: str) -> None:
+    (tmp_path / "empty").mkdir()
+    assert_one_line_error(run("evaluate", model, tmp_path / name), 2, name)
+
+
+def test_presets_are_listed(run: Run) -> None:
+    lines = run("presets").out.splitlines()
+    assert [line.split()[0] for line in lines] == list(PRESETS)
+    assert json.loads(run("presets", "--json").out)["mh"]["K"] == 1000
+
+
+def test_the_demo_goes_all_the_way(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    small = partial(write_demo_dataset, good=2, per_defect=1, pixels=PIXELS)
+    monkeypatch.setattr(demo_data, "write_demo_dataset", small)
+    ran = run("demo", tmp_path / "demo", "--train", 8)
+    assert (ran.code, ran.err) == (0, "")
+    assert "learnt from 8 images of good vials; tested on 6 others" in ran.out
+    made = {path.name for path in (tmp_path / "demo").iterdir()}
+    assert made == {"vials", "vials.mhpc", "overview.png", "report.html"}
+    assert run("info", tmp_path / "demo" / "vials.mhpc").code == 0

@@ -1,0 +1,84 @@
+"""Outputs appear whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from mhpatchcore.errors import UserError
+from mhpatchcore.runtime.files import atomic_path, write_text
+
+
+def test_a_success_replaces_the_target(tmp_path: Path) -> None:
+    target = tmp_path / "new" / "folder" / "a.txt"
+    write_text(target, "one")
+    write_text(target, "två")
+    assert target.read_text(encoding="utf-8") == "två"
+    assert [path.name for path in target.parent.iterdir()] == ["a.txt"]
+
+
+def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    target = tmp_path / "a.txt"
+    write_text(target, "old")
+    with pytest.raises(ZeroDivisionError), atomic_path(target) as path:
+        path.write_text("half")
+        raise ZeroDivisionError
+    assert target.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_the_target_appears_only_at_the_end(tmp_path: Path) -> None:
+    target = tmp_path / "a.bin"
+    with atomic_path(target) as path:
+        path.write_bytes(b"x")
+        assert path.parent == tmp_path and path.suffix == ".bin"
+        assert not target.exists()
+    assert target.read_bytes() == b"x"
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o077])
+def test_permissions_are_those_of_any_new_file(tmp_path: Path, umask: int) -> None:
+    before = os.umask(umask)
+    try:
+        write_text(tmp_path / "a.txt", "x")
+        mode = stat.S_IMODE((tmp_path / "a.txt").stat().st_mode)
+        assert os.umask(umask) == umask
+    finally:
+        os.umask(before)
+    assert mode == 0o666 & ~umask
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match=r"cannot write .*file/a\.txt"):
+        write_text(tmp_path / "file" / "a.txt", "x")
+
+
+def test_a_link_stays_and_what_it_points_to_is_written(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "link.txt").symlink_to(tmp_path / "there" / "real.txt")
+    write_text(tmp_path / "link.txt", "new")
+    assert (tmp_path / "link.txt").is_symlink() and (tmp_path / "there" / "real.txt").read_text() == "new"
+
+
+def test_a_pipe_is_not_replaced(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UserError, match="pipe: it is no file that can be replaced"):
+        write_text(tmp_path / "pipe", "x")
+    assert (tmp_path / "pipe").is_fifo()
+
+
+def test_an_error_about_another_file_stays_what_it_is(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="missing"), atomic_path(tmp_path / "a.txt"):
+        (tmp_path / "missing").read_text()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_in_the_place_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").mkdir()
+    with pytest.raises(UserError, match=r"cannot write .*a\.txt"):
+        write_text(tmp_path / "a.txt", "x")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
