@@ -22,13 +22,14 @@ lint: $(VENV)/installed-dev
 	$(BIN)/ruff format src tests benchmarks
 	$(BIN)/mypy
 
-# make bench DATA=/path/to/a/category
+# make bench DATA=/folder/of/normal/images
 bench: $(VENV)/installed-dev
 	$(BIN)/python -m benchmarks $(DATA)
 
-# make results DATA=/folder/with/bottle,pill,casting RESNET18=/file.safetensors   (without DATA: only the page)
+# make results DATA=/folder/of/categories BACKBONE=/file.onnx   (LADDER=casting: the ladder; without DATA: only the page)
 results: $(VENV)/installed-dev
-	$(BIN)/python -m benchmarks.results $(DATA) $(if $(RESNET18),--resnet18 $(RESNET18)) $(if $(SIZES),--sizes $(SIZES))
+	$(BIN)/python -m benchmarks.results $(DATA) $(if $(BACKBONE),--backbone $(BACKBONE)) $(if $(WEIGHTS),--weights $(WEIGHTS)) \
+		$(if $(LADDER),--ladder $(LADDER)) $(if $(SIZES),--sizes $(SIZES))
 
 $(VENV)/installed: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11 ...")'

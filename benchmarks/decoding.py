@@ -1,40 +1,68 @@
 """What decoding large JPEG files at a fraction of their size saves and changes: `python -m benchmarks.decoding FOLDER`
 
-FOLDER holds images; a few of them are enlarged and written as JPEG of quality 90. For every size: CPU milliseconds to a
-view of 224 px with a full decode and as adopted, and by how much the pixels of the view differ (of 255).
+FOLDER holds images; a few of them are enlarged and written as JPEG of quality 90. For every size: CPU milliseconds to
+the views of the default settings with a full decode and as adopted, and by how much pixels of the views differ.
 """
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
 
-from mhpatchcore.inputs.images import Preprocessing, images_below, load_view
-from mhpatchcore.runtime.arrays import Array
+from benchmarks.commands import Row, integers, parser_of, shown, write_json
+from benchmarks.timing import interleaved, medians
+from mhpatchcore import Config
+from mhpatchcore.inputs.sources import images_below
+from mhpatchcore.inputs.views import View, load_views
+from mhpatchcore.inputs.window import load_pixels
 
-VIEW = Preprocessing()
+COLUMNS = {
+    "file, px": "{size:,}",
+    "full decode, CPU ms": "{full_ms:.0f}",
+    "as adopted": "{adopted_ms:.0f}",
+    "pixels differ by (mean, largest, of 255)": "{mean:.2f}, {largest:.0f}",
+}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--sizes", default="1400,2048,4096")
+    parser.add_argument("--files", type=integers, default=[1400, 2048, 4096], help="sides of the files, px")
+    parser.add_argument("--sizes", help="other views, such as 224")
     parser.add_argument("--images", type=int, default=8)
     options = parser.parse_args()
+    config = Config() if options.sizes is None else Config().with_changes(sizes=options.sizes)
     sources = images_below(options.folder)[: options.images]
-    print("| file | full decode, CPU ms | as adopted | pixels differ by (mean, largest, of 255) |")
-    print("|---|---|---|---|")
-    for size in map(int, options.sizes.split(",")):
-        with tempfile.TemporaryDirectory() as scratch:
-            print(line(enlarged(sources, size, Path(scratch)), size), flush=True)
+    rows = (decoding_row(sources, size, config.views) for size in options.files)
+    write_json(options.json, shown(rows, COLUMNS))
+
+
+def decoding_row(sources: Sequence[Path], size: int, views: Sequence[View]) -> Row:
+    with tempfile.TemporaryDirectory() as scratch:
+        paths = enlarged(sources, size, Path(scratch))
+        works = (
+            lambda i: load_views(load_pixels(paths[i % len(paths)]), views),
+            lambda i: load_views(paths[i % len(paths)], views),
+        )
+        full, adopted = medians(interleaved(works, len(paths), clock=time.process_time))
+        apart = [
+            np.abs(one.pixels.astype(float) - other.pixels).ravel()
+            for path in paths
+            for one, other in zip(load_views(load_pixels(path), views), load_views(path, views), strict=True)
+        ]
+    differences = np.concatenate(apart)
+    return {
+        "size": size,
+        "full_ms": 1e3 * full,
+        "adopted_ms": 1e3 * adopted,
+        "mean": float(differences.mean()),
+        "largest": float(differences.max()),
+    }
 
 
 def enlarged(sources: Sequence[Path], size: int, folder: Path) -> list[Path]:
@@ -44,20 +72,6 @@ def enlarged(sources: Sequence[Path], size: int, folder: Path) -> list[Path]:
         with Image.open(source) as image:
             image.convert("RGB").resize((size, size), Image.Resampling.BICUBIC).save(paths[-1], quality=90)
     return paths
-
-
-def line(paths: Sequence[Path], size: int) -> str:
-    whole, whole_ms = _timed(lambda path: load_view(np.asarray(Image.open(path)), VIEW)[0], paths)
-    adopted, adopted_ms = _timed(lambda path: load_view(path, VIEW)[0], paths)
-    apart = np.abs(whole.astype(float) - adopted)
-    return f"| {size:,} px | {whole_ms:.0f} | {adopted_ms:.0f} | {apart.mean():.2f}, {apart.max():.0f} |"
-
-
-def _timed(load: Callable[[Path], Array], paths: Sequence[Path]) -> tuple[Array, float]:
-    """The views, and CPU milliseconds for each."""
-    started = time.process_time()
-    views = np.stack([load(path) for path in paths])
-    return views, 1000 * (time.process_time() - started) / len(paths)
 
 
 if __name__ == "__main__":

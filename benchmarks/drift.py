@@ -1,4 +1,4 @@
-"""Does `monitor` see what changes and keep quiet otherwise? `python -m benchmarks.drift DATA_CATEGORY`.
+"""Does `monitor` see what changes and keep quiet otherwise? `python -m benchmarks.drift CATEGORY`
 
 Fits on some normal images and scores others, as they are and with changed brightness, contrast, focus and noise, and
 mixed with defects. For random draws of a few sizes it prints how often each group is called a drift: against the
@@ -8,19 +8,19 @@ model's own calibration scores ("own"), and against the scores of 100 other fres
 from __future__ import annotations
 
 import argparse
-import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 from PIL import Image, ImageEnhance, ImageFilter
 
+from benchmarks.commands import Row, integers, parser_of, shown, write_json
+from benchmarks.quality import scores_of
 from mhpatchcore import Config, Detector
 from mhpatchcore.inputs.datasets import load_dataset
-from mhpatchcore.inputs.images import load_pixels
+from mhpatchcore.inputs.window import load_pixels
 from mhpatchcore.inspection.drift import compare
 from mhpatchcore.runtime.arrays import Array, Doubles
-from mhpatchcore.runtime.files import write_text
 
 CHANGES: dict[str, Callable[[Image.Image], Image.Image]] = {
     "brightness × 1.05": lambda image: ImageEnhance.Brightness(image).enhance(1.05),
@@ -37,41 +37,48 @@ REFERENCE = 100
 
 def main() -> None:
     options = _options()
+    columns = {"recent images": "{recent}", "median": "{median:.1f}", "rejected": "{rejected:.1%}"}
+    columns |= {
+        f"{against}, {n}": f"{{{against}_{n}:.1%}}" for against in ("own", "fresh") for n in options.sizes
+    }
+    write_json(options.json, shown(drift_rows(options), columns))
+
+
+def drift_rows(options: argparse.Namespace) -> Iterator[Row]:
     data = load_dataset(options.data)
     order = np.random.default_rng(0).permutation(len(data.train))
-    fitted = [data.train[i] for i in sorted(order[: options.fit])]
     good = [sample.path for sample in data.test if not sample.is_anomalous]
     fresh = [*[data.train[i] for i in order[options.fit :]], *good][: options.fresh]
     defects = [sample.path for sample in data.test if sample.is_anomalous][: options.changed]
-    detector = Detector.fit(fitted, Config(calibration=options.calibration))
-    plain = _scores(detector, fresh)
-    groups = {"unchanged": plain}
+    detector = Detector.fit(
+        [data.train[i] for i in order[: options.fit]], Config(calibration=options.calibration)
+    )
+    plain, bad = scores_of(detector, fresh), scores_of(detector, defects)
+
+    def row(recent: str, scores: Doubles, share: float = 0.0) -> Row:
+        called = {
+            f"{against}_{n}": called_drift(
+                detector, scores, bad, share, n, plain if against == "fresh" else None, options.draws
+            )
+            for against in ("own", "fresh")
+            for n in options.sizes
+        }
+        rejected = float((scores > detector.threshold).mean())
+        return {"recent": recent, "median": float(np.median(scores)), "rejected": rejected, **called}
+
+    yield row("unchanged", plain)
     for name, change in CHANGES.items():
-        groups[name] = _scores(detector, [change_of(path, change) for path in fresh[: options.changed]])
-    bad = _scores(detector, defects)
-    if options.out:
-        kept = {name: scores.tolist() for name, scores in (groups | {"defects": bad}).items()}
-        write_text(options.out, json.dumps(kept))
-    print(f"{detector!r}, median of its scores {np.median(detector.calibration.scores):.1f}")
-    columns = [(kind, n) for kind in ("own", "fresh") for n in options.sizes]
-    print("| recent images | median | rejected | " + " | ".join(f"{kind}, {n}" for kind, n in columns) + " |")
-    print("|---" * (3 + len(columns)) + "|")
-    mixes = [(name, scores, 0.0) for name, scores in groups.items()]
-    mixes += [(f"unchanged, {share:.0%} defects", plain, share) for share in DEFECT_SHARES]
-    for name, scores, share in mixes:
-        called = [
-            _called(detector, scores, bad, share, n, plain if kind == "fresh" else None, options.draws)
-            for kind, n in columns
-        ]
-        facts = f"{np.median(scores):.1f} | {np.mean(scores > detector.threshold):.1%}"
-        print(f"| {name} | {facts} | " + " | ".join(f"{one:.1%}" for one in called) + " |", flush=True)
+        images = (changed(path, change) for path in fresh[: options.changed])
+        yield row(name, scores_of(detector, images))
+    for share in DEFECT_SHARES:
+        yield row(f"unchanged, {share:.0%} defects", plain, share)
 
 
-def change_of(path: Path, change: Callable[[Image.Image], Image.Image]) -> Array:
+def changed(path: Path, change: Callable[[Image.Image], Image.Image]) -> Array:
     return np.asarray(change(Image.fromarray(load_pixels(path))))
 
 
-def _called(
+def called_drift(
     detector: Detector,
     scores: Doubles,
     defects: Doubles,
@@ -98,10 +105,6 @@ def _called(
     return called / draws
 
 
-def _scores(detector: Detector, images: list[Path] | list[Array]) -> Doubles:
-    return np.array([result.score for result in detector.score(list(images))])
-
-
 def _noisy(pixels: Array, sigma: float) -> Array:
     noise = np.random.default_rng(0).normal(scale=sigma, size=pixels.shape)
     noisy: Array = np.clip(pixels + noise, 0, 255).astype(np.uint8)
@@ -109,17 +112,14 @@ def _noisy(pixels: Array, sigma: float) -> Array:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("data", type=Path, help="a category with many normal images")
     parser.add_argument("--fit", type=int, default=250, help="normal images to learn from")
     parser.add_argument("--fresh", type=int, default=500, help="at most so many other normal images")
     parser.add_argument("--changed", type=int, default=150, help="so many of them are changed")
-    parser.add_argument("--sizes", type=int, nargs="+", default=[20, 50, 100], help="images in a draw")
+    parser.add_argument("--sizes", type=integers, default=[20, 50, 100], help="images in a draw, by commas")
     parser.add_argument("--draws", type=int, default=300, help="random draws")
     parser.add_argument("--calibration", default="cross-image", help="cross-image or held-out")
-    parser.add_argument("--out", default=None, help="a JSON file for all scores")
     return parser.parse_args()
 
 

@@ -1,4 +1,8 @@
-"""One fit in a process of its own, measured: `python -m benchmarks.one_fit JSON` prints JSON."""
+"""One fit in a process of its own, measured: `python -m benchmarks.one_fit FOLDER --images 48 --set K=1000`
+
+A peak of memory belongs to a process: what ran in it before would count. Beside it stands the estimate that
+`fit --memory` goes by; a second table has the phases.
+"""
 
 from __future__ import annotations
 
@@ -6,59 +10,79 @@ import json
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 from typing import Any
 
+from benchmarks.commands import Row, parser_of, shown, write_json
+from mhpatchcore import Config, Detector, Execution
+from mhpatchcore.inputs.sources import images_below
 from mhpatchcore.runtime.telemetry import Telemetry, cpu_seconds
 
 UNLIMITED = 10**15
+COLUMNS = {
+    "images": "{images}",
+    "rows": "{rows:,}",
+    "dimensions": "{dimensions}",
+    "wall, s": "{seconds:.1f}",
+    "CPU, s": "{cpu_seconds:.1f}",
+    "peak, MB": "{peak_mb:.0f}",
+    "estimate, MB": "{estimate_mb:.0f}",
+}
+PHASES = {
+    "phase": "{name}",
+    "wall, s": "{wall_seconds:.2f}",
+    "CPU, s": "{cpu_seconds:.2f}",
+    "peak, MB": "{peak_mb:.0f}",
+}
 
 
-def measured_fit(
-    folder: Path, images: int, weights: str | None = None, workers: int | None = None, **settings: Any
-) -> dict[str, Any]:
+def main() -> None:
+    parser = parser_of(__doc__)
+    parser.add_argument("folder", type=Path, help="a folder of normal images")
+    parser.add_argument("--images", type=int, default=200, help="the first so many")
+    parser.add_argument("--weights", help="a weights file for the network")
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a setting, in TOML")
+    options = parser.parse_args()
+    config = Config().with_changes(**tomllib.loads("\n".join(options.set)))
+    (found,) = shown([measured_fit(options.folder, options.images, config, options.weights)], COLUMNS)
+    print(f"\nThe estimate: {found['estimate']}\n")
+    shown(found["phases"], PHASES)
+    write_json(options.json, found)
+
+
+def measured_fit(folder: Path, images: int, config: Config, weights: str | None = None) -> Row:
     """Peak memory (MB, whole and by phase), its estimate, and seconds of a fit of the first `images` of a folder."""
-    order = {
-        "folder": str(folder),
-        "images": images,
-        "weights": weights,
-        "workers": workers,
-        "settings": settings,
-    }
-    command = [sys.executable, "-m", "benchmarks.one_fit", json.dumps(order)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    order = {"folder": str(folder), "images": images, "weights": weights, "config": config.to_json()}
+    command = [sys.executable, "-c", "from benchmarks.one_fit import answer; answer()"]
+    done = subprocess.run(command, input=json.dumps(order), capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(done.stderr.strip().splitlines()[-1])
     return dict(json.loads(done.stdout))
 
 
-def main() -> None:
-    order = json.loads(sys.argv[1])
+def answer() -> None:
+    """In the process itself: the order comes in as JSON, the figures go out."""
+    order = json.load(sys.stdin)
     telemetry = Telemetry()
-    from mhpatchcore import Detector
-    from mhpatchcore.fitting.extraction import Execution
-    from mhpatchcore.inputs.images import images_below
-
     images = images_below(Path(order["folder"]))[: order["images"]]
     foreseen: list[Any] = []
-    workers = {"workers": order["workers"]} if order["workers"] else {}
-    execution = Execution(memory=UNLIMITED, foresee=foreseen.append, progress=telemetry.progress, **workers)
+    execution = Execution(memory=UNLIMITED, foresee=foreseen.append, telemetry=telemetry)
     started, cpu = time.perf_counter(), cpu_seconds()
-    detector = Detector.fit(images, weights=order["weights"], execution=execution, **order["settings"])
-    telemetry.finish()
-    answer = {
+    config = Config.from_json(order["config"])
+    detector = Detector.fit(images, config, weights=order["weights"], execution=execution)
+    found = {
         "images": len(images),
+        "rows": detector.model.rows,
+        "dimensions": detector.scales[0].whitening.k,
         "seconds": time.perf_counter() - started,
         "cpu_seconds": cpu_seconds() - cpu,
-        "rows": len(detector.bank_raw),
-        "dimensions": detector.whitening.k,
-        "baseline_mb": telemetry.baseline_rss / 1e6,
         "peak_mb": telemetry.peak_rss / 1e6,
         "estimate_mb": foreseen[0].peak / 1e6,
         "estimate": str(foreseen[0]),
-        "phases_mb": {phase.name: phase.peak_rss / 1e6 for phase in telemetry.phases},
+        "phases": [phase | {"peak_mb": phase["peak_rss"] / 1e6} for phase in telemetry.to_json()["phases"]],
     }
-    print(json.dumps(answer))
+    print(json.dumps(found))
 
 
 if __name__ == "__main__":

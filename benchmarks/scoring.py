@@ -1,64 +1,74 @@
-"""One image from decoded pixels to score and map, as a multiple of the bare backbone in the same run."""
+"""One image from its pixels to the score, as a multiple of the bare network: `python -m benchmarks.scoring DATA`
+
+DATA is a folder of normal images. The bare network runs on views that are prepared, at every scale, in ONNX Runtime on
+all cores; the detector gets the decoded image and has the same cores. Both are called in turns, and medians are told,
+with and without the map over the original image.
+"""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any
+import argparse
+from collections.abc import Iterator, Sequence
 
-import numpy as np
+from benchmarks.commands import Row, integers, shown
+from benchmarks.networks import Subject, floor_of, measuring_command, subjects
+from benchmarks.timing import interleaved, medians, ratio
+from mhpatchcore import Detector
+from mhpatchcore.inputs.window import load_pixels
 
-from benchmarks.networks import bare_graph, settings, weights_file
-from mhpatchcore import Config, Detector
-from mhpatchcore.backbone.session import make_session
-from mhpatchcore.inputs.images import load_pixels
-from mhpatchcore.runtime.arrays import Array
+DIFFERENT = 8  # images that take turns
+FITTED = 100  # enough for the rows asked for: speed depends on their number alone
+WARM_UP = 5
+COLUMNS = {
+    "network": "{network}",
+    "rows": "{rows:,}",
+    "bare network, ms": "{bare_ms:.1f}",
+    "score, ms": "{score_ms:.1f}",
+    "× bare": "{score_ratio:.2f}",
+    "score and map, ms": "{map_ms:.1f}",
+    "× bare with map": "{map_ratio:.2f}",
+}
 
 
-def scoring_ratios(
-    images: Sequence[Path], network: str, weights: str | None, rows: Sequence[int]
-) -> list[dict[str, Any]]:
-    """Milliseconds of the bare network and of the whole way, taken in turns, for banks of several sizes."""
-    chosen, weights = settings(network, weights), weights_file(network, weights)
-    size = Config().size
-    session = make_session(bare_graph(network, weights, size))
-    pixels = [load_pixels(path) for path in images[:8]]
-    views = [resized(picture, size) for picture in pixels]
-    results = []
-    for K in rows:
-        detector = Detector.fit(images, Config(**chosen, K=K), weights=weights)
-        bare, whole = interleaved(
-            lambda i: session.run(None, {"image": views[i % 8]}),
-            lambda i, detector=detector: detector.score(views[i % 8][0].astype(np.uint8)).map,
+def main() -> None:
+    measuring_command(__doc__, run, add_options)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--K", type=integers, default=[1000, 5000], help="bank rows, by commas")
+    parser.add_argument("--calls", type=int, default=40, help="scores of which the median is taken")
+
+
+def run(options: argparse.Namespace) -> list[Row]:
+    rows = (row for one in subjects(options) for row in scoring_rows(one, options.K, options.calls))
+    return shown(rows, COLUMNS)
+
+
+def scoring_rows(subject: Subject, banks: Sequence[int], calls: int) -> Iterator[Row]:
+    """Milliseconds of the bare network and of the detector, taken in turns, for banks of several sizes."""
+    floor = floor_of(subject, threads=0)
+    some = subject.images[:DIFFERENT]
+    pixels, views = [load_pixels(path) for path in some], [floor.decode(path) for path in some]
+    for K in banks:
+        config = subject.config.with_changes(K=K)
+        detector = Detector.fit(subject.images[:FITTED], config, weights=subject.weights)
+        works = (
+            lambda i: floor.run(views[i % len(views)]),
+            lambda i, detector=detector: detector.score(pixels[i % len(pixels)]),
+            lambda i, detector=detector: detector.score(pixels[i % len(pixels)]).map,
         )
-        results.append(
-            {
-                "what": f"score {network} K={len(detector.bank_raw)}",
-                "floor_ms": bare * 1e3,
-                "ours_ms": whole * 1e3,
-                "ratio": whole / bare,
-                "dimensions": detector.whitening.k,
-            }
-        )
-    return results
+        times = interleaved(works, calls, WARM_UP)
+        bare, score, mapped = (1e3 * seconds for seconds in medians(times))
+        yield {
+            "network": subject.name,
+            "rows": detector.model.rows,
+            "bare_ms": bare,
+            "score_ms": score,
+            "score_ratio": ratio(times[:, 1], times[:, 0]),
+            "map_ms": mapped,
+            "map_ratio": ratio(times[:, 2], times[:, 0]),
+        }
 
 
-def resized(picture: Array, size: int) -> Array:
-    from PIL import Image
-
-    return np.asarray(Image.fromarray(picture).resize((size, size)), np.float32)[None]
-
-
-def interleaved(
-    first: Callable[[int], Any], second: Callable[[int], Any], rounds: int = 40
-) -> tuple[float, float]:
-    """Median seconds of two functions called in turns, so that a noisy machine disturbs both alike."""
-    times: tuple[list[float], list[float]] = ([], [])
-    for i in range(rounds + 5):
-        for function, kept in zip((first, second), times, strict=True):
-            started = time.perf_counter()
-            function(i)
-            if i >= 5:  # the first rounds warm up
-                kept.append(time.perf_counter() - started)
-    return float(np.median(times[0])), float(np.median(times[1]))
+if __name__ == "__main__":
+    main()

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+
+# what tests of one room are measured by (plain twins, made-up data) is there for the others too
+sys.path += sorted(str(folder) for folder in Path(__file__).parent.iterdir() if folder.is_dir())
 
 collect_ignore = ["backbone/make_golden.py"]  # needs PyTorch, and is run by hand
 

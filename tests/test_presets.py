@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields
-from pathlib import Path
+from dataclasses import dataclass, fields
 
 import pytest
-from cli_runs import graphs
-from small_detector import PIXELS
+from small_detector import vials
 
 from mhpatchcore import Config, Detector
-from mhpatchcore.demo.dataset import vial_image
+from mhpatchcore.backbone.weights import PINNED
 from mhpatchcore.errors import UserError
 from mhpatchcore.experiments.ladder import LADDER
 from mhpatchcore.experiments.tables import BUDGET, GEORES, MAIN
-from mhpatchcore.presets import LADDER_SIZES, MH, PRESETS, preset
-
-__all__ = ["graphs"]  # a fixture
+from mhpatchcore.presets import LADDER_SIZES, OPEN_NETWORK, PRESETS, preset
 
 # name: constructor, metric, K, m_c, score
 STREAMING = {
@@ -32,7 +28,14 @@ STREAMING = {
     "geores-k2000": ("geores", "mahalanobis", 2000, 256, "reweighted"),
     "geores-k5000": ("geores", "mahalanobis", 5000, 4096, "reweighted"),
 }
-PAPER = ("patchcore", *STREAMING)
+NETWORK = {"backbone", "tag", "layers"}
+LEFT_OPEN = ("patchcore", *STREAMING)
+PAPER = (*LEFT_OPEN, "paper")
+
+
+def unnamed(name: str, config: type = Config) -> set[str]:
+    """The settings that a preset takes from the default."""
+    return {field.name for field in fields(config)} - set(preset(name).changes)
 
 
 def test_all_rows_of_the_paper_are_there_and_no_others_are_called_the_paper_s() -> None:
@@ -52,15 +55,45 @@ def test_the_paper_s_numbers(name: str) -> None:
         assert config.shrinkage == 0.07
 
 
-def test_the_paper_s_rows_depend_on_no_default() -> None:
-    assert {*MH, "backbone", "tag", "layers"} == {field.name for field in fields(Config)}
+@pytest.mark.parametrize("name", PAPER)
+def test_the_paper_s_rows_depend_on_no_default(name: str) -> None:
+    assert unnamed(name) == (set() if name == "paper" else NETWORK)
+
+
+def test_a_new_setting_must_be_named() -> None:
+    @dataclass(frozen=True)
+    class Later(Config):
+        further: int = 7
+
+    assert unnamed("paper", Later) == {"further"}
+
+
+@pytest.mark.parametrize("name", PAPER)
+def test_a_preset_says_which_network_it_takes(name: str) -> None:
+    role = preset(name).role
+    assert ("network is left open" in role) == (name in LEFT_OPEN)
+    assert (name in OPEN_NETWORK) == (name in LEFT_OPEN)
+
+
+def test_the_paper_s_canonical_run() -> None:
+    config = preset("paper").config
+    assert (config.backbone, config.tag, config.layers) == (
+        "wide_resnet50_2",
+        "tv2_in1k",
+        ("layer2", "layer3"),
+    )
+    network = {"backbone": config.backbone, "tag": config.tag, "layers": config.layers}
+    assert config == preset("mh").config.with_changes(**network)
+    is_pinned = "wide_resnet50_2.tv2_in1k" in PINNED
+    assert is_pinned != ("not pinned" in preset("paper").role)
 
 
 @pytest.mark.parametrize("name", PAPER)
 def test_what_all_of_the_paper_s_configurations_share(name: str) -> None:
     config = preset(name).config
-    assert (config.resize, config.size, config.sigma) == (256, 224, 4.0)
-    assert (config.neighbours, config.reach, config.parts) == (9, 0.0, 1)
+    (size,) = config.sizes
+    assert (config.resize, size.height, size.width, size.pool, config.sigma) == (256, 224, 224, 1, 4.0)
+    assert (config.neighbours, config.local, config.shuffle) == (9, 1, False)
 
 
 def test_the_tail_s_share() -> None:
@@ -91,12 +124,22 @@ def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
         preset("best")
 
 
-@pytest.mark.parametrize("name", PRESETS)
-def test_every_preset_fits_and_scores(name: str, graphs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MHPATCHCORE_CACHE", str(graphs))
-    normals = [vial_image(seed, pixels=PIXELS)[0] for seed in range(3)]
+def small(name: str) -> Config:
+    """A preset at a small size, with the embedded network."""
     config = preset(name).config
     resize = None if config.resize is None else 96
-    detector = Detector.fit(normals, config.with_changes(size=96, resize=resize))
-    assert 0 < len(detector.bank_raw) <= config.K
+    network = {"backbone": "efficientnet_lite0", "tag": "", "layers": ()}
+    return config.with_changes(sizes=96, resize=resize, **network)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_fits_and_scores(name: str) -> None:
+    normals = vials(0, 3)
+    detector = Detector.fit(normals, small(name))
+    assert 0 < detector.model.rows <= detector.config.K
     assert detector.score(normals[0]).score >= 0
+
+
+@pytest.mark.parametrize("name", PAPER)
+def test_the_paper_s_configurations_learn_from_all_images(name: str) -> None:
+    assert Detector.fit(vials(0, 5), small(name)).model.n_learnt == 5

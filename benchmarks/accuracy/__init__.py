@@ -1,1 +1,1 @@
-"""Which settings find defects best: variants compared over categories on descriptors that are computed once."""
+"""The accuracy study: variants of the recipe on labelled categories, with several seeds."""

@@ -1,158 +1,81 @@
-"""Compare variants over categories: `python -m benchmarks.accuracy DATA --variants FILE.toml --out FOLDER`.
+"""Compare variants over categories: `python -m benchmarks.accuracy DATA --out FOLDER`; without DATA prints what is kept.
 
-FILE.toml has one table per variant, with settings of `Config` (see trials.py); `--variants` defaults to the file beside
-this one. Finished cells in FOLDER/cells.csv are kept. The last table is leave-one-category-out: for every category, the
-variant that the others would have chosen, and what it gives on the one left out.
-
-`--normals 1,2,5,10` learns from so many images, `--shuffles 5` from the same images in other orders, `--halves 5` from
-random halves of them; each gives rows of its own, named variant@what.
+Every line of variants.toml is fitted and judged on every category with every seed; finished cells in FOLDER/cells.csv
+are kept. `--store` keeps descriptors, so that variants of one view run the network once. `--normals 1,2,4,8` learns
+from so few images, drawn anew for every seed. `--backbone FILE` takes another network for all lines.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
-import time
+import sys
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-
-from benchmarks.accuracy.descriptors import Descriptors, Source, load_descriptors
-from benchmarks.accuracy.judging import judge
-from benchmarks.accuracy.trials import read_trials
+from benchmarks.accuracy.cells import Variant, read_cells, read_variants, run_cell, write_cells
+from benchmarks.accuracy.tables import FIGURES, by_category, left_out, summary
 from mhpatchcore.inputs.datasets import find_categories
-from mhpatchcore.runtime.arrays import Array
 
 VARIANTS = Path(__file__).with_name("variants.toml")
-COLUMNS = ("variant", "category", "image", "pixel", "aupro", "found", "rows", "k", "seconds")
 
 
 def main() -> None:
     options = _options()
-    out = Path(options.out)
-    out.mkdir(parents=True, exist_ok=True)
-    cells = _read(out / "cells.csv")
-    folders = find_categories(options.data) if options.data else []
-    if options.categories:
-        folders = [folder for folder in folders if folder.name in options.categories.split(",")]
-    source = Source(
-        dict(pair.split("=", 1) for pair in options.weights),
-        Path(options.cache),
-        options.limit,
-        options.tests,
-    )
-    for folder in folders:
-        for name, trial in read_trials(Path(options.variants)).items():
-            if options.only and name not in options.only.split(","):
-                continue
-            if options.backbone:
-                trial = replace(trial, config=trial.config.with_changes(backbone=options.backbone))
-            data: Descriptors | None = None
-            for what in _whats(options):
-                row = f"{name}@{what}" if what else name
-                if (row, folder.name) in cells:
-                    continue
-                started = time.perf_counter()
-                data = data or load_descriptors(folder, trial, source)
-                quality = judge(data, trial, _order(data.n_train, what))
-                seconds = time.perf_counter() - started
-                cells[row, folder.name] = [
-                    row, folder.name, f"{quality.image:.4f}", f"{quality.pixel:.4f}", f"{quality.aupro:.4f}",
-                    f"{quality.found:.4f}", str(quality.rows), str(quality.k), f"{seconds:.0f}",
-                ]  # fmt: skip
-                print(*cells[row, folder.name], flush=True)
-                _write(out / "cells.csv", list(cells.values()))
-    print(summary(list(cells.values())))
+    path = Path(options.out) / "cells.csv"
+    variants = read_variants(Path(options.variants))
+    if options.only:
+        variants = {name: variants[name] for name in options.only.split(",")}
+    if options.data:
+        _run(options, variants, path)
+    cells = [cell for cell in read_cells(path) if not options.only or cell.variant.split("@")[0] in variants]
+    print(summary(cells))
+    for figure in FIGURES:
+        print(f"\n{by_category(cells, figure)}")
+    if len({cell.variant for cell in cells}) > 1:
+        print(f"\n{left_out(cells, list(dict.fromkeys(cell.variant for cell in cells)))}")
 
 
-def _whats(options: argparse.Namespace) -> list[str]:
-    """What to learn from: everything, or every subset and order that was asked for."""
-    whats = [f"{n} normals" for n in options.normals.split(",") if n]
-    whats += [f"shuffle {seed}" for seed in range(1, options.shuffles + 1)]
-    whats += [f"half {seed}" for seed in range(1, options.halves + 1)]
-    return whats or [""]
-
-
-def _order(n: int, what: str) -> Array | None:
-    """The images to learn from, and their order; the first few of one fixed shuffle are nested."""
-    if not what:
-        return None
-    kind, number = (
-        (what.split()[0], int(what.split()[1])) if what[0].isalpha() else ("", int(what.split()[0]))
-    )
-    shuffled = np.random.default_rng(number if kind else 0).permutation(n)
-    if kind == "shuffle":
-        return shuffled
-    return np.sort(shuffled[: n // 2 if kind else number])
-
-
-def summary(cells: list[list[str]]) -> str:
-    """Markdown: every variant's categories (image / pixel AUROC), the means, and leave-one-category-out."""
-    categories = sorted({cell[1] for cell in cells})
-    names = list(dict.fromkeys(cell[0] for cell in cells))
-    measures = [{(c[0], c[1]): float(c[column]) for c in cells} for column in range(2, 6)]
-    image, pixel = measures[:2]
-    names = [n for n in names if all((n, c) in image for c in categories)]
-    lines = [
-        "| variant | " + " | ".join(categories) + " | mean image | mean pixel | mean AUPRO | mean found |",
-        "|---" * (len(categories) + 5) + "|",
+def _run(options: argparse.Namespace, variants: dict[str, Variant], path: Path) -> None:
+    cells = read_cells(path)
+    done = {(cell.variant, cell.category, cell.seed) for cell in cells}
+    folders = [
+        folder
+        for folder in find_categories(options.data)
+        if not options.categories or folder.name in options.categories.split(",")
     ]
-    for n in names:
-        row = [f"{image[n, c]:.3f} / {pixel[n, c]:.3f}" for c in categories]
-        means = [f"{np.nanmean([measure[n, c] for c in categories]):.4f}" for measure in measures]
-        lines.append("| " + " | ".join([n, *row, *means]) + " |")
-    if len(categories) < 2:
-        return "\n".join(lines)
-    lines += ["", "Leave one category out (by mean image AUROC of the others):", ""]
-    for left in categories:
-        others = [c for c in categories if c != left]
-        best = max(names, key=lambda n: float(np.mean([image[n, c] for c in others])))
-        lines.append(f"- {left}: the others choose {best}, which gives {image[best, left]:.4f} there")
-    return "\n".join(lines)
+    store = Path(options.store) if options.store else None
+    draws = [int(n) for n in options.normals.split(",")] if options.normals else [None]
+    for folder in folders:
+        for variant in variants.values():
+            if options.backbone:
+                variant = replace(variant, config=variant.config.with_changes(backbone=options.backbone))
+            for normals in draws:
+                named = variant if normals is None else replace(variant, name=f"{variant.name}@{normals}")
+                for seed in map(int, options.seeds.split(",")):
+                    if (named.name, folder.name, seed) in done:
+                        continue
+                    train = options.train if normals is None else normals
+                    cell = run_cell(named, folder, seed, train, options.test, store, normals is not None)
+                    cells.append(cell)
+                    write_cells(path, cells)
+                    print(f"{cell.variant} {cell.category} seed {seed}: {cell.image:.4f} {cell.pixel:.4f} "
+                          f"{cell.aupro:.4f}  {cell.seconds:.0f} s", file=sys.stderr, flush=True)  # fmt: skip
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "data", nargs="?", help="a folder of categories; without it only the tables are printed"
-    )
-    parser.add_argument("--variants", default=str(VARIANTS), help="TOML file of variants")
-    parser.add_argument("--out", required=True, help="folder for cells.csv")
-    parser.add_argument("--cache", default=".cache/descriptors", help="folder for descriptors")
-    parser.add_argument("--categories", default="", help="names separated by commas")
-    parser.add_argument("--only", default="", help="variants, separated by commas")
-    parser.add_argument("--backbone", default="", help="backbone for all variants")
-    parser.add_argument("--weights", action="append", default=[], help="backbone=FILE, a local weights file")
-    parser.add_argument(
-        "--normals", default="", help="learn from so many images: numbers separated by commas"
-    )
-    parser.add_argument("--shuffles", type=int, default=0, help="so many other orders of the images")
-    parser.add_argument("--halves", type=int, default=0, help="so many random halves of the images")
-    parser.add_argument(
-        "--limit", type=int, default=None, help="at most so many training images (a fixed subset)"
-    )
-    parser.add_argument("--tests", type=int, default=None, help="at most so many test images, evenly spread")
+    parser = argparse.ArgumentParser("python -m benchmarks.accuracy", description=__doc__)
+    parser.add_argument("data", nargs="?", help="a folder of categories")
+    parser.add_argument("--out", required=True, help="folder of cells.csv")
+    parser.add_argument("--variants", default=str(VARIANTS))
+    parser.add_argument("--only", help="names of variants, separated by commas")
+    parser.add_argument("--categories", help="names of categories, separated by commas")
+    parser.add_argument("--seeds", default="0,1,2")
+    parser.add_argument("--train", type=int, help="learn from at most so many images of a category")
+    parser.add_argument("--test", type=int, help="judge on at most so many")
+    parser.add_argument("--normals", help="numbers of images to learn from, separated by commas")
+    parser.add_argument("--backbone", help="another network for all variants")
+    parser.add_argument("--store", help="a folder that keeps descriptors")
     return parser.parse_args()
-
-
-def _read(path: Path) -> dict[tuple[str, str], list[str]]:
-    if not path.is_file():
-        return {}
-    with path.open(newline="") as file:
-        head, *rows = csv.reader(file)
-    if tuple(head) != COLUMNS:
-        raise SystemExit(
-            f"{path} has other columns than {', '.join(COLUMNS)}: choose another folder for --out"
-        )
-    return {(row[0], row[1]): row for row in rows}
-
-
-def _write(path: Path, cells: list[list[str]]) -> None:
-    with path.open("w", newline="") as file:
-        csv.writer(file, lineterminator="\n").writerows([COLUMNS, *cells])
 
 
 if __name__ == "__main__":

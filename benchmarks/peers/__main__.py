@@ -1,12 +1,11 @@
-"""`python -m benchmarks.peers DATA --weights resnet18.safetensors --python anomalib_patchcore=VENV/bin/python`
+"""`python -m benchmarks.peers CATEGORY --weights resnet18.safetensors --python anomalib_patchcore=VENV/bin/python`
 
-DATA holds train/good and test/<good or defect>. Each implementation fits, scores and starts cold in processes of its
-own, under its own interpreter; one that cannot run is reported and left out. Prints a table and writes peers.json.
+CATEGORY holds train/good and test/<good or defect>. Each implementation fits, scores and starts cold in processes of
+its own, under its own interpreter; one that cannot run is reported and left out.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
@@ -14,33 +13,33 @@ import sys
 import tempfile
 import time
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from mhpatchcore.runtime.files import write_text
+from benchmarks.commands import Row, parser_of, shown, write_json
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = {
     "anomalib_patchcore": ["anomalib", "torch", "torchvision", "torchcodec"],
     "plain_torch": ["torch", "numpy", "pillow", "safetensors"],
 }
-COLUMNS = (
-    "fit_s",
-    "fit_cpu_s",
-    "score_ms",
-    "score_cpu_ms",
-    "peak_mb",
-    "auroc",
-    "cold_s",
-    "install_mb",
-    "model_mb",
-)
+COLUMNS = {
+    "": "{what}",
+    "fit, s": "{fit_s:.1f}",
+    "CPU, s": "{fit_cpu_s:.1f}",
+    "score one image, ms": "{score_ms:.0f}",
+    "CPU, ms": "{score_cpu_ms:.0f}",
+    "peak, MB": "{peak_mb:,.0f}",
+    "image AUROC": "{auroc:.3f}",
+    "new process to first score, s": "{cold_s:.1f}",
+    "installed, MB": "{install_mb:,.0f}",
+    "model, MB": "{model_mb:.1f}",
+}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("data", type=Path)
     parser.add_argument(
         "--weights", required=True, help="ResNet-18 weights, torchvision's names (.safetensors)"
@@ -48,18 +47,19 @@ def main() -> None:
     parser.add_argument(
         "--python", action="append", default=[], metavar="NAME=PATH", help="a peer's interpreter"
     )
-    parser.add_argument("--out", default="peers.json")
     options = parser.parse_args()
-    interpreters = {"ours": sys.executable, **dict(pair.split("=", 1) for pair in options.python)}
-    results = []
+    interpreters = dict.fromkeys(("ours", "ours_fast"), sys.executable)
+    interpreters |= dict(pair.split("=", 1) for pair in options.python)
+    rows = peer_rows(interpreters, options.data, options.weights)
+    write_json(options.json, shown(rows, COLUMNS))
+
+
+def peer_rows(interpreters: dict[str, str], data: Path, weights: str) -> Iterator[Row]:
     for name, python in interpreters.items():
         try:
-            results.append({"what": name, **measure(name, python, options.data, options.weights)})
+            yield {"what": name, **measure(name, python, data, weights)}
         except subprocess.CalledProcessError as error:
             print(f"{name} does not run: {(error.stderr.strip().splitlines() or ['?'])[-1]}", file=sys.stderr)
-            continue
-        print(f"{name:20}" + "  ".join(f"{key} {results[-1][key]:.4g}" for key in COLUMNS), flush=True)
-    write_text(options.out, json.dumps(results, indent=1) + "\n")
 
 
 def measure(name: str, python: str, data: Path, weights: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""mhpatchcore, default settings, ResNet-18."""
+"""mhpatchcore, default settings (two scales), ResNet-18."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from benchmarks.peers import measuring
 from mhpatchcore import Detector
 
 
-def fit(images: Sequence[Path], weights: str, model: str) -> Detector:
-    Detector.fit(list(images), backbone="resnet18", weights=weights).save(model)
+def fit(images: Sequence[Path], weights: str, model: str, preset: str = "default") -> Detector:
+    Detector.fit(images, preset=preset, backbone="resnet18", weights=weights).save(model)
     return Detector.load(model)
 
 

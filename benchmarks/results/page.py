@@ -12,8 +12,9 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from benchmarks.results import findings
+from mhpatchcore import Config
 from mhpatchcore.experiments.grid import read_rows
-from mhpatchcore.experiments.ladder import LADDER, ladder_figures, ladder_table
+from mhpatchcore.experiments.ladder import LADDER, STREAM, ladder_figures, ladder_table
 from mhpatchcore.experiments.tables import dataset_table, paper_tables, resource_table
 from mhpatchcore.experiments.writing import auroc_and_memory
 from mhpatchcore.report.figures import figure_bytes
@@ -22,16 +23,18 @@ from mhpatchcore.runtime.files import atomic_path, write_text
 Row = dict[str, Any]
 COLOURS = 64
 TOLD = ("patchcore", "mh", "default")  # whose costs are told phase by phase
-NETWORKS = {
-    "lite0": "EfficientNet-Lite0, the embedded backbone",
-    "resnet18": "ResNet-18, torchvision's weights",
+LADDER_FOLDER = "ladder"
+TITLES = {
+    "efficientnet_lite0": "EfficientNet-Lite0, the embedded network",
+    "resnet18": "ResNet-18",
+    "resnet50_v1.onnx": "ResNet-50 v1 from an ONNX file: the paper's layers, 1,024 numbers per patch",
 }
 
 
 def write_page(results: Path, docs: Path) -> Path:
     """Read the rows of every part that there is, and write the page with its figures."""
-    rows = {name: _rows(results / name / "cells.csv") for name in (*NETWORKS, "ladder")}
-    phases = _rows(results / "ladder" / "phases.csv")
+    networks = {folder.name: read_rows(folder / "cells.csv") for folder in network_folders(results)}
+    ladder, phases = (_rows(results / LADDER_FOLDER / f"{name}.csv") for name in ("cells", "phases"))
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         undefined=StrictUndefined,
@@ -39,23 +42,29 @@ def write_page(results: Path, docs: Path) -> Path:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
+    everything = [*ladder, *(row for rows in networks.values() for row in rows)]
     page = environment.get_template("page.md.j2").render(
-        datasets=dataset_table(_statistics([row for part in rows.values() for row in part])).markdown(),
-        networks=[
-            _network(name, title, rows[name], docs / "results")
-            for name, title in NETWORKS.items()
-            if rows[name]
-        ],
-        ladder=_ladder(rows["ladder"], phases, docs / "results") if rows["ladder"] else None,
+        datasets=dataset_table(_statistics(everything)).markdown() if everything else None,
+        networks=[_network(name, rows, docs / "results") for name, rows in networks.items()],
+        ladder=_ladder(ladder, phases, docs / "results") if ladder else None,
     )
     write_text(docs / "results.md", page)
     return docs / "results.md"
 
 
-def _network(name: str, title: str, rows: Sequence[Row], figures: Path) -> dict[str, Any]:
+def network_folders(results: Path) -> list[Path]:
+    """Where grids are kept: the embedded network's first, then by name."""
+    folders = [path.parent for path in results.glob("*/cells.csv") if path.parent.name != LADDER_FOLDER]
+    return sorted(folders, key=lambda folder: (folder.name != Config().backbone, folder.name))
+
+
+def _network(name: str, rows: Sequence[Row], figures: Path) -> dict[str, Any]:
     claims = findings.claims_table(rows)
+    network = rows[0]["backbone"]
+    own = "a network of one's own" if network.endswith(".onnx") else "a named network"
     return {
-        "title": title,
+        "title": TITLES.get(network, f"{network}, {own}"),
+        "weights": rows[0]["weights_sha256"],
         "tables": [table.markdown() for table in paper_tables(rows).values()],
         "claims": claims and claims.markdown(),
         "figure": _draw(auroc_and_memory(rows), figures / f"{name}-pareto.png"),
@@ -68,9 +77,11 @@ def _network(name: str, title: str, rows: Sequence[Row], figures: Path) -> dict[
 
 
 def _ladder(rows: Sequence[Row], phases: Sequence[Row], figures: Path) -> dict[str, Any]:
-    largest = max(row["n_train"] for row in rows)
+    # the stream alone runs on all images as well
+    largest = max(row["n_train"] for row in [row for row in rows if row["preset"] != STREAM] or rows)
     at_most = [row for row in rows if row["n_train"] == largest]
     return {
+        "category": rows[0]["dataset"],
         "table": ladder_table(rows).markdown(),
         "resources": resource_table(
             at_most,
@@ -82,7 +93,7 @@ def _ladder(rows: Sequence[Row], phases: Sequence[Row], figures: Path) -> dict[s
         ],
         "growths": [found for name in LADDER if (found := findings.growth(rows, name)) is not None],
         "matches": [
-            found for name in ("mh", "default") if (found := findings.matched(rows, name)) is not None
+            match for name in ("mh", "default") if (match := findings.matched(rows, name)) is not None
         ],
         "phases": findings.phases_table(
             [row for row in at_most if row["preset"] in TOLD], phases, f"Costs by phase at n = {largest}"
@@ -99,17 +110,17 @@ def _rows(path: Path) -> list[Row]:
 
 
 def _statistics(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """The table of data sets from rows; the subsets of a ladder count with their largest."""
-    largest = {row["dataset"]: row for row in sorted(rows, key=lambda row: row["n_train"])}
+    """The table of data sets from rows."""
+    by_name = {row["dataset"]: row for row in rows}
     return [
         {
             "dataset": name,
             "labels": "image" if row["pixel_auroc"] is None else "image + pixel",
-            "train": row["n_train"],
+            "train": row["n_available"],
             "test": row["n_test"],
             "anomalous": row["n_anomalous"],
         }
-        for name, row in sorted(largest.items())
+        for name, row in sorted(by_name.items())
     ]
 
 

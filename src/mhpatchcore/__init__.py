@@ -8,31 +8,67 @@ result = detector.score("parts/new/0001.png")
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+# libraries that report their use ask these before they load: nothing leaves the machine unless the user wants it
+for _switch in ("ORT_DISABLE_TELEMETRY", "HF_HUB_DISABLE_TELEMETRY"):
+    os.environ.setdefault(_switch, "1")
 
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from mhpatchcore.config import Config
-    from mhpatchcore.detector import Detector
-    from mhpatchcore.errors import UserError
-    from mhpatchcore.fitting.extraction import Execution
+    from mhpatchcore.detector import Detector, Study
+    from mhpatchcore.errors import ImageError, ImageWarning, ModelFileError, UserError, WeightsError
+    from mhpatchcore.fitting.execution import Execution
+    from mhpatchcore.inspection.evidence import Evidence
+    from mhpatchcore.inspection.suspicion import Scrutiny
+    from mhpatchcore.presets import PRESETS
     from mhpatchcore.result import Result
 
 # imported when first used, so that `import mhpatchcore` itself costs nothing
 _HOMES = {
     "Config": "config",
     "Detector": "detector",
-    "Execution": "fitting.extraction",
+    "Evidence": "inspection.evidence",
+    "Execution": "fitting.execution",
+    "ImageError": "errors",
+    "ImageWarning": "errors",
+    "ModelFileError": "errors",
+    "PRESETS": "presets",
     "Result": "result",
+    "Scrutiny": "inspection.suspicion",
+    "Study": "detector",
     "UserError": "errors",
+    "WeightsError": "errors",
 }
 
-__all__ = ["Config", "Detector", "Execution", "Result", "UserError", "__version__"]
+__all__ = [
+    "PRESETS",
+    "Config",
+    "Detector",
+    "Evidence",
+    "Execution",
+    "ImageError",
+    "ImageWarning",
+    "ModelFileError",
+    "Result",
+    "Scrutiny",
+    "Study",
+    "UserError",
+    "WeightsError",
+    "__version__",
+]
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'mhpatchcore' has no attribute '{name}'")
     return getattr(import_module(f"mhpatchcore.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    """What there is to use."""
+    return sorted(__all__)

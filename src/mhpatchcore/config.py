@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
-from math import isfinite
+from math import inf
 from numbers import Integral, Real
-from typing import Any, get_type_hints
+from typing import Any, NamedTuple, get_type_hints
 
 from mhpatchcore.errors import UserError
-from mhpatchcore.inputs.images import Preprocessing
+from mhpatchcore.inputs.views import View
+from mhpatchcore.inputs.window import AUTO, EIGHT_BIT, Window, parse_window
 from mhpatchcore.metric.shrinkage import parse_shrinkage
 
 CHOICES = {
+    "aspect": ("keep", "stretch"),
     "reduction": ("pca", "ipca", "none"),
     "metric": ("mahalanobis", "euclidean"),
-    "constructor": ("always-full", "tree", "offline-greedy", "kmeans", "geores", "random"),
+    "constructor": ("always-full", "tree", "offline-greedy", "kmeans", "geores"),
     "start": ("first", "centre", "random"),
     "score": ("max", "reweighted", "map-max"),
-    "calibration": ("cross-image", "held-out"),
-    "stored_as": ("float16", "float32"),
+    "calibration": ("cross-image", "held-out", "none"),
+    "threshold": ("rank", "tail"),
     "precision": ("fp32", "int8", "auto"),
 }
 KINDS: dict[type, tuple[type, str]] = {
@@ -29,43 +33,41 @@ KINDS: dict[type, tuple[type, str]] = {
     float: (Real, "a number"),
     str: (str, "a text"),
 }
-AT_LEAST = {
-    "size": 32,
-    "resize": 1,
-    "components": 1,
-    "floor": 0,
-    "place": 0,
-    "K": 2,
-    "m_c": 1,
-    "projection": 1,
-    "q": 1,
-    "dense": 0,
-    "reach": 0,
-    "span": 1,
-    "parts": 1,
-    "neighbours": 2,
-    "sigma": 0,
-    "calibration_images": 1,
-    "chunk_images": 1,
-    "seed": 0,
+# from … to; the upper ends are far beyond what is of use: nobody should wait for a typing error
+RANGES: dict[str, tuple[float, float]] = {
+    "resize": (1, 8192),
+    "components": (1, 10**6),
+    "floor": (0, 1e3),
+    "K": (2, 10**7),
+    "m_c": (1, 10**6),
+    "projection": (1, 10**4),
+    "q": (1, 10**7),
+    "local": (1, 100),
+    "neighbours": (2, 10**4),
+    "sigma": (0, 1e3),
+    "calibration_images": (1, 10**7),
+    "chunk_images": (1, 10**4),
+    "seed": (0, inf),
 }
-# far beyond what is of use: nobody should wait for a typing error
-AT_MOST = {
-    "size": 2048,
-    "resize": 8192,
-    "floor": 1e3,
-    "place": 1e3,
-    "K": 10**7,
-    "m_c": 10**6,
-    "projection": 10**4,
-    "q": 10**7,
-    "reach": 10,
-    "span": 100,
-    "parts": 100,
-    "neighbours": 10**4,
-    "sigma": 1e3,
-    "chunk_images": 10**4,
-}
+SIDE = (32, 2048)
+MOST_SIZES = 4
+POOLS = (1, 2, 4)
+
+
+class Size(NamedTuple):
+    """One scale at which images are seen: height and width in pixels, and how many patches are averaged each way.
+
+    >>> print(Size(224, 640), Size(448, 448, 2))
+    224x640 448/2
+    """
+
+    height: int
+    width: int
+    pool: int = 1
+
+    def __str__(self) -> str:
+        pixels = f"{self.height}" if self.height == self.width else f"{self.height}x{self.width}"
+        return pixels if self.pool == 1 else f"{pixels}/{self.pool}"
 
 
 @dataclass(frozen=True)
@@ -78,25 +80,25 @@ class Config:
 
     # what comes in
     backbone: str = "efficientnet_lite0"
-    tag: str = "tv_in1k"
+    tag: str = ""
     layers: tuple[str, ...] = ()
     descriptor: str = ""
     precision: str = "fp32"
-    size: int = 224
+    sizes: tuple[Size, ...] = (Size(224, 224), Size(448, 448, 2))
+    aspect: str = "keep"
     resize: int | None = None
-    # geometry
+    window: Window | str = AUTO
+    # metric
     reduction: str = "pca"
     variance: float | None = 0.99
     components: int | None = None
     metric: str = "mahalanobis"
     shrinkage: str | float = 0.9
     floor: float = 1e-8
-    place: float = 0.6
     # bank
     constructor: str = "always-full"
     K: int = 5000
     m_c: int = 512
-    dense: float = 0.05
     shuffle: bool = True
     fraction: float | None = None
     projection: int | None = None
@@ -105,18 +107,16 @@ class Config:
     q: int | None = None
     # score
     score: str = "map-max"
-    reach: float = 1.0
-    span: int = 9
-    parts: int = 3
+    local: int = 9
     neighbours: int = 9
     sigma: float = 4.0
     # threshold
     false_alarm: float = 0.01
+    threshold: str = "rank"
     calibration: str = "cross-image"
     calibration_images: int = 100
     # the rest
     chunk_images: int = 8
-    stored_as: str = "float16"
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -127,41 +127,48 @@ class Config:
             value = getattr(self, name)
             if value not in choices:
                 raise UserError(f"unknown {name} '{value}'; choose one of: {', '.join(choices)}")
-        for name, least in AT_LEAST.items():
+        for name, (least, most) in RANGES.items():
             value = getattr(self, name)
-            if value is not None and not (value >= least and isfinite(value)):
+            if value is not None and not value >= least:
                 raise UserError(f"{name} must be at least {least}, not {value}")
-        for name, most in AT_MOST.items():
-            value = getattr(self, name)
             if value is not None and value > most:
                 raise UserError(f"{name} must be at most {most:,}, not {value:,}")
-        if self.dense >= 1:
-            raise UserError(f"dense is the share of the bank drawn at random, below 1, not {self.dense}")
-        if self.resize is not None and self.resize < self.size:
+        largest = max(max(size.height, size.width) for size in self.sizes)
+        if self.resize is not None and self.resize < largest:
             raise UserError(
-                f"resize, the shorter side before the crop, must be at least size ({self.size}), not {self.resize}"
+                f"resize, the shorter side before the crop, must be at least size ({largest}), not {self.resize}"
             )
         for name in ("variance", "fraction", "alpha", "false_alarm"):
             value = getattr(self, name)
             if value is not None and not (0 < value < 1 or (value == 1 and name in ("variance", "fraction"))):
-                raise UserError(f"{name} lies between 0 and 1, not {value}")
+                raise UserError(f"{name} lies between 0 and 1, such as 0.05 or 5%, not {value}")
         if self.fraction is not None and self.constructor != "offline-greedy":
             raise UserError(
                 f"{self.constructor} takes a number of rows K; a fraction is for offline-greedy alone"
             )
+        if self.constructor == "kmeans" and self.calibration == "cross-image":
+            raise UserError(
+                "k-means centroids come from no single image, so images cannot be scored without their own rows: "
+                "use --calibration held-out, or none"
+            )
 
     @property
-    def preprocessing(self) -> Preprocessing:
-        return Preprocessing(self.size, self.size, self.resize)
+    def views(self) -> tuple[View, ...]:
+        """How an image becomes the views of each scale; a window that is still to be learnt is that of 8 bits."""
+        window = self.window if isinstance(self.window, Window) else EIGHT_BIT
+        return tuple(View(size.height, size.width, self.resize, window) for size in self.sizes)
 
     def with_changes(self, **changes: Any) -> Config:
+        """The same recipe but for these settings; a wrong name or value is refused."""
         return replace(self, **{name: of_its_kind(name, value) for name, value in changes.items()})
 
     def to_json(self) -> dict[str, Any]:
+        """All settings by name."""
         return asdict(self)
 
     @staticmethod
     def from_json(values: Mapping[str, Any]) -> Config:
+        """The recipe that `to_json` has told; settings that are not named have their defaults."""
         return Config().with_changes(**values)
 
 
@@ -176,6 +183,10 @@ def of_its_kind(name: str, value: Any) -> Any:
         if isinstance(value, str) or not all(isinstance(layer, str) for layer in value or ()):
             raise UserError(f'layers must be a list of texts such as ["layer2", "layer3"], not {value!r}')
         return tuple(value or ())
+    if name == "sizes":
+        return parse_sizes(value)
+    if name == "window":
+        return parse_window(value)
     if name not in _hints():
         raise UserError(f"unknown setting '{name}'; there are: {', '.join(sorted(_hints()))}")
     hint = _hints()[name]
@@ -185,9 +196,60 @@ def of_its_kind(name: str, value: Any) -> Any:
     for kind in wanted:
         is_bool = isinstance(value, bool)
         if kind in KINDS and isinstance(value, KINDS[kind][0]) and is_bool == (kind is bool):
-            return kind(value)
+            with suppress(OverflowError):  # a whole number that no float can hold
+                return kind(value)
     kinds = " or ".join(KINDS[kind][1] for kind in wanted if kind in KINDS)
     raise UserError(f"{name} must be {kinds}, not {value!r}")
+
+
+def parse_share(text: str) -> float:
+    """A share as a number or in percent; ValueError for anything else.
+
+    >>> parse_share("5%"), parse_share("0.05"), parse_share("99.5 %")
+    (0.05, 0.05, 0.995)
+    """
+    number = text.strip().removesuffix("%")
+    return float(number) / 100 if number != text.strip() else float(number)
+
+
+def parse_sizes(value: Any) -> tuple[Size, ...]:
+    """The scales at which images are seen, from a number, a text, or a list of sizes.
+
+    >>> [str(size) for size in (*parse_sizes("224, 448/2"), *parse_sizes(320), *parse_sizes([[224, 640]]))]
+    ['224', '448/2', '320', '224x640']
+    """
+    if isinstance(value, Size):
+        value = [value]
+    if isinstance(value, str):
+        value = [part.strip() for part in value.split(",")]
+    scales = value if isinstance(value, list | tuple) else [value]
+    found = tuple(_parse_size(scale, value) for scale in scales)
+    if not 1 <= len(found) <= MOST_SIZES or len(set(found)) < len(found):
+        raise UserError(f"sizes are 1 to {MOST_SIZES} different ones, such as 224 or 224,448, not {value!r}")
+    return found
+
+
+def _parse_size(scale: Any, value: Any) -> Size:
+    if isinstance(scale, str):
+        match = re.fullmatch(r"(\d{1,5})(?:[x×](\d{1,5}))?(?:/(\d))?", scale)
+        scale = (int(match[1]), int(match[2] or match[1]), int(match[3] or 1)) if match else None
+    if isinstance(scale, Integral) and not isinstance(scale, bool):
+        scale = (scale, scale)
+    if not (isinstance(scale, list | tuple) and len(scale) in (2, 3) and all(map(_is_whole, scale))):
+        raise UserError(
+            f"a size is a number of pixels such as 224, or height x width such as 224x640, not {value!r}"
+        )
+    size = Size(*(int(number) for number in scale))
+    for side in (size.height, size.width):
+        if not SIDE[0] <= side <= SIDE[1]:
+            raise UserError(f"size must be from {SIDE[0]} to {SIDE[1]} pixels, not {side}")
+    if size.pool not in POOLS:
+        raise UserError(f"patches are averaged over /1, /2 or /4, not /{size.pool}")
+    return size
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 @cache

@@ -1,220 +1,196 @@
-"""The detector: backbone + whitening + bank + calibration, fitted once, then immutable."""
+"""The detector: backbone, metric and bank of every scale, and the calibration; fitted once, then immutable."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, overload
 
-import numpy as np
-
-from mhpatchcore import backbone as backbones
-from mhpatchcore.backbone.session import Backbone, make_session
 from mhpatchcore.calibration.conformal import Calibration
-from mhpatchcore.config import Config
-from mhpatchcore.errors import ImageError, UserError
+from mhpatchcore.config import Config, Size
+from mhpatchcore.errors import ImageError, ModelFileError, UserError, in_one_line
 from mhpatchcore.fitting.budget import within_budget
-from mhpatchcore.fitting.extraction import Execution
-from mhpatchcore.fitting.passes import Fitted, fit
-from mhpatchcore.inputs.images import ImageLike, image_names, images_to_learn, load_view, source_name
+from mhpatchcore.fitting.execution import Execution
+from mhpatchcore.fitting.networks import load_networks
+from mhpatchcore.fitting.scale import Scale
+from mhpatchcore.inputs.sources import (
+    GivenImage,
+    ImageLike,
+    Images,
+    each_image,
+    gather,
+    single_image,
+)
+from mhpatchcore.inputs.views import load_views
 from mhpatchcore.inspection.coverage import Coverage
+from mhpatchcore.inspection.evidence import Evidence, explain
+from mhpatchcore.inspection.study import studied
 from mhpatchcore.inspection.suspicion import Scrutiny, Suspect, named_suspects
-from mhpatchcore.metric.moments import Moments
-from mhpatchcore.metric.whitening import Whitening
+from mhpatchcore.model.calibrate import calibrated
+from mhpatchcore.model.file import from_bytes, load, save, to_bytes
 from mhpatchcore.model.history import Event, event
-from mhpatchcore.result import Result
-from mhpatchcore.runtime.arrays import Array, Doubles, Indices
+from mhpatchcore.model.merge import merged
+from mhpatchcore.model.runtime import Runtime
+from mhpatchcore.model.update import updated
+from mhpatchcore.model.value import Model
+from mhpatchcore.presets import preset as named_preset
+from mhpatchcore.result import Result, ViewScores
 from mhpatchcore.runtime.parallel import available_cores, ordered_map
-from mhpatchcore.scoring.rules import Scorer
-
-if TYPE_CHECKING:
-    from mhpatchcore.inspection.evidence import Evidence
+from mhpatchcore.scoring.combining import combined_score
 
 
 @dataclass(frozen=True, eq=False)
 class Detector:
     """A fitted detector. Make one with `Detector.fit` or `Detector.load`; `calibrated`, `updated` and `merged` make
-    new ones of it.
+    new ones of it. It is a value: shared by threads, and it pickles as its file.
 
-    `images` names the training images; a bank row's origin (image, row, column) points into it. `history` says what
-    was done when; `excluded` are images that were left out of a fit because they stood too far from the others.
+    `model` holds all that was learnt.
     """
 
-    config: Config
-    backbone: Backbone
-    moments: Moments
-    variances: Doubles
-    whitening: Whitening
-    bank_raw: Array
-    bank_origin: Indices
-    calibration: Calibration
-    images: tuple[str, ...]
-    history: tuple[Event, ...] = ()
-    excluded: tuple[str, ...] = ()
+    model: Model
 
-    @staticmethod
-    def of(
-        config: Config,
-        backbone: Backbone,
-        fitted: Fitted,
-        images: tuple[str, ...],
-        history: tuple[Event, ...],
-        excluded: tuple[str, ...] = (),
-    ) -> Detector:
-        """What a fit has found out, with the backbone it was found with."""
-        return Detector(
-            config=config,
-            backbone=replace(backbone, threads=0),
-            moments=fitted.moments,
-            variances=fitted.variances,
-            whitening=fitted.whitening,
-            bank_raw=fitted.bank.raw,
-            bank_origin=fitted.bank.origin,
-            calibration=fitted.calibration,
-            images=images,
-            history=history,
-            excluded=excluded,
-        )
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_runtime", Runtime(self.model.scales, self.model.config))
 
     @staticmethod
     def fit(
-        normals: str | Path | Sequence[ImageLike],
+        normals: Images,
         config: Config | None = None,
         *,
+        preset: str | None = None,
+        backbone: str | None = None,
         weights: str | Path | None = None,
-        execution: Execution | None = None,
+        sizes: int | str | Sequence[int | str | Size] | None = None,
+        K: int | None = None,
+        false_alarm: float | None = None,
+        seed: int | None = None,
         exclude_suspicious: int | float = 0,
-        **settings: Any,
+        execution: Execution | None = None,
     ) -> Detector:
-        """Learn from normal images: a folder, paths in any order, or arrays. `settings` are fields of `Config`.
+        """Learn from normal images: a folder, a pattern such as "parts/*.png", or any collection of paths, arrays
+        (H, W, 3) and images of Pillow; an array (N, H, W, 3) is N images.
 
-        `weights` is a local weights file for the backbone; `execution` says how the work is done. The images that
-        stand farthest from the rest can be left out: so many (an int), or a share of them (a float).
+        preset: a named recipe to start from (`mhpatchcore presets` lists them); or `config`, a recipe of your own,
+            which has further settings: `Config().with_changes(shrinkage="oas")`.
+        backbone, weights: the network by name, or an .onnx file; and a local file of weights for it.
+        sizes: what the network sees, in pixels: 224, "224x640" (height x width), or several scales: "224,448".
+        K: rows of the bank.
+        false_alarm: the share of normal images that may be rejected.
+        seed: of everything random.
+        exclude_suspicious: leave out the images that stand farthest from the rest: so many (an int), or a share of
+            them (a float).
+        execution: how the work is done: workers, memory, progress.
         """
+        if preset is not None and config is not None:
+            raise UserError(
+                "give a preset or a config: a config of a preset is `presets.preset(name).config`"
+            )
+        recipe = named_preset(preset).config if preset is not None else config or Config()
+        given = {"backbone": backbone, "sizes": sizes, "K": K, "false_alarm": false_alarm, "seed": seed}
+        recipe = recipe.with_changes(**{name: value for name, value in given.items() if value is not None})
         scrutiny = Scrutiny(exclude=exclude_suspicious)
-        return Detector.study(
-            normals, config, scrutiny, weights=weights, execution=execution, **settings
-        ).detector
+        return Detector.study(normals, recipe, scrutiny, weights=weights, execution=execution).detector
 
     @staticmethod
     def study(
-        normals: str | Path | Sequence[ImageLike],
+        normals: Images,
         config: Config | None = None,
         scrutiny: Scrutiny | None = None,
         *,
         weights: str | Path | None = None,
         execution: Execution | None = None,
-        **settings: Any,
     ) -> Study:
         """`fit`, with what `scrutiny` asks about the images."""
-        config = (config or Config()).with_changes(**settings)
+        config = config or Config()
         execution = execution or Execution()
-        images = images_to_learn(normals, as_given=not config.shuffle)
+        given = gather(normals, as_given=not config.shuffle)
+        images, names = given.images, given.names
         if not images:
             raise UserError("there are no images to learn from")
-        network = backbones.load(
-            config.backbone,
-            weights=weights,
-            tag=config.tag,
-            height=config.size,
-            width=config.size,
-            layers=config.layers,
-            descriptor=config.descriptor,
-            place=config.place > 0,
-            threads=1,
-        )
-        info = network.info
-        if info.height != info.width:
-            raise UserError(
-                f"{info.name} takes {info.height} × {info.width} pixels, but views are square: export it for a square"
-            )
-        config = config.with_changes(layers=info.layers, descriptor=info.descriptor, size=info.height)
-        network = _at_precision(network, images, config)
-        config = config.with_changes(precision=network.info.precision)
-        execution = within_budget(execution, network, config, len(images))
-        fitted = fit(images, network, config, execution, scrutiny=scrutiny)
-        learnt = len(fitted.images)
-        happened = event("fit", source_name(normals), learnt, learnt, config.false_alarm)
-        names, left_out = image_names(images, normals), set(fitted.excluded)
+        networks, config = load_networks(config, images, weights)
+        execution = within_budget(execution, networks, config, images)
+        study = studied(images, networks, config, execution, scrutiny or Scrutiny())
+        left_out = set(study.excluded)
+        learnt = len(study.fitted.images)
+        happened = event("fit", given.source, learnt, learnt, config.false_alarm)
         kept = tuple(name for i, name in enumerate(names) if i not in left_out)
-        excluded = tuple(names[i] for i in fitted.excluded)
-        suspects = () if fitted.ranking is None else named_suspects(fitted.ranking, images, names, left_out)
-        return Study(
-            Detector.of(config, network, fitted, kept, (happened,), excluded), suspects, fitted.coverage
-        )
+        excluded = tuple(names[i] for i in study.excluded)
+        model = Model.of(config, study.fitted, kept, [], (happened,), excluded)
+        suspects = () if study.ranking is None else named_suspects(study.ranking, images, names, left_out)
+        return Study(Detector(model), suspects, study.coverage)
 
     def calibrated(
         self,
         false_alarm: float | None = None,
-        images: str | Path | Sequence[ImageLike] | None = None,
+        images: Images | None = None,
         *,
         add: bool = False,
+        rule: str | None = None,
         execution: Execution | None = None,
     ) -> Detector:
-        """The same model with a threshold at another rate, or from other images; nothing is fitted.
+        """The same model with a threshold at another rate, by another rule ("rank" or "tail"), or from other images.
 
         `images` are normal images that the model has not learnt from. Their scores take the place of the stored ones,
-        or with `add` join them.
+        or with `add` join them. Nothing is fitted.
         """
-        from mhpatchcore.model.calibrate import calibrated
-
-        return calibrated(self, false_alarm, images, add, execution)
+        return Detector(calibrated(self.model, false_alarm, images, add, rule, execution))
 
     def updated(
         self,
-        normals: str | Path | Sequence[ImageLike],
+        normals: Images,
         *,
         returned: bool = False,
         execution: Execution | None = None,
     ) -> Detector:
         """A model of the images learnt so far and these further normal ones; the old images are not needed.
 
-        `returned` says that they were picked because they had been rejected: they are learnt, but being no fair
-        sample of what comes they have no say in the threshold.
+        `returned` says that they were picked because they had been rejected: they are learnt, but not being
+        representative of what comes they do not count in the threshold.
         """
-        from mhpatchcore.model.update import updated
-
-        return updated(self, normals, returned, execution)
+        return Detector(updated(self.model, normals, returned, execution))
 
     def merged(self, *others: Detector) -> Detector:
         """One model of what this one and the others have learnt, whatever their order."""
-        from mhpatchcore.model.merge import merged
-
-        return merged([self, *others])
+        return Detector(merged([self.model, *(other.model for other in others)]))
 
     @overload
-    def score(self, images: str | Path | Array) -> Result: ...
+    def score(self, images: GivenImage) -> Result: ...  # type: ignore[overload-overlap]  # a text is iterable too
     @overload
-    def score(self, images: list[ImageLike] | tuple[ImageLike, ...]) -> list[Result]: ...
-    def score(self, images: ImageLike | Sequence[ImageLike]) -> Result | list[Result]:
-        """Score one image (a path or an array) or many of them."""
-        if isinstance(images, str | Path | np.ndarray):
-            return self._score_one(images, self.session)
+    def score(self, images: Iterable[GivenImage]) -> list[Result]: ...
+    def score(self, images: Images) -> Result | list[Result]:
+        """Score one image (a path, an array or an image of Pillow), or many: a list for any collection of them.
+
+        A folder, a pattern and an array (N, H, W, 3) are collections too. A type checker cannot know that: there
+        `score_many` is the one to use.
+        """
+        image = single_image(images)
+        if image is not None:
+            return self._score_one(image, self.runtime.one_at_a_time)
         return [result for result in self.score_many(images) if result is not None]
 
     def score_many(
         self,
-        images: Iterable[ImageLike],
+        images: Images,
         workers: int | None = None,
         on_error: Callable[[ImageError], None] | None = None,
     ) -> Iterator[Result | None]:
-        """Score images one after the other, several at a time; results in order, nothing piles up.
+        """Score images (whatever `fit` takes) one after the other, several at a time; results come in order, and
+        nothing piles up.
 
         An image that cannot be read raises, or with `on_error` is reported to it and gives None.
         """
-        session = make_session(self.graph, 1)
+        sessions = self.runtime.side_by_side
 
         def one(image: ImageLike) -> Result | ImageError:
             try:
-                return self._score_one(image, session)
+                return self._score_one(image, sessions)
             except ImageError as error:
                 if on_error is None:
                     raise
                 return error
 
-        for outcome in ordered_map(one, images, workers or available_cores()):
+        for outcome in ordered_map(one, each_image(images), workers or available_cores()):
             if isinstance(outcome, ImageError):
                 assert on_error is not None
                 on_error(outcome)
@@ -222,74 +198,96 @@ class Detector:
             else:
                 yield outcome
 
-    def explain(self, image: ImageLike | Result, normals: str | Path | Sequence[str | Path] = ()) -> Evidence:
+    def explain(
+        self, image: GivenImage | Result, normals: str | Path | Sequence[str | Path] = ()
+    ) -> Evidence:
         """The normal patches that an image's (or a result's) worst places were compared with.
 
         `normals` says in which folders the training images are now, if they are no longer where they were.
         """
-        from mhpatchcore.inspection.evidence import explain
+        source = image.path if isinstance(image, Result) else single_image(image)
+        if source is None:
+            raise UserError(
+                "explain takes one image, or the result of a file: give the array itself where it was one"
+            )
+        result = image if isinstance(image, Result) else self.score(source)
+        return explain(self.model, self.runtime.heads, source, result, normals)
 
-        return explain(self, image, normals)
-
-    def _score_one(self, image: ImageLike, session: Any) -> Result:
-        view, geometry = load_view(image, self.config.preprocessing)
-        feed = {"image": np.ascontiguousarray(view[None], np.float32)}
-        names = ["output", "typical", "peaks", *(["z"] if self.config.score == "reweighted" else [])]
-        nearest, typical, peaks, *z = session.run(names, feed)
-        pair = float(peaks[0]), float(peaks[1])
-        patches = self.scorer.summarise(nearest, typical, pair, z[0].T if z else None)
+    def _score_one(self, image: ImageLike, sessions: Sequence[Any]) -> Result:
+        seen = load_views(image, self.config.views)
+        scored = [self.runtime.score(i, sessions[i], one.pixels) for i, one in enumerate(seen)]
+        sizes, sigma = [scale.size for scale in self.scales], self.config.sigma
+        judged = [one.judged for one in scored]
+        score = combined_score(self.config.score, [one.score for one in scored], judged, sizes, sigma)
+        views = tuple(
+            ViewScores(one.nearest, view.geometry, scale.size, sigma)
+            for one, view, scale in zip(scored, seen, self.scales, strict=True)
+        )
         return Result(
             path=str(image) if isinstance(image, str | Path) else None,
-            score=patches.score,
+            score=score,
             threshold=self.calibration.threshold,
-            p_value=self.calibration.p_value(patches.score),
+            p_value=self.calibration.p_value(score),
             pixel_threshold=self.calibration.pixel_threshold,
-            patches=patches,
-            geometry=geometry,
-            config=self.config,
+            views=views,
+            window=self.config.views[0].window,
         )
 
-    @cached_property
-    def graph(self) -> bytes:
-        """From the view to patch scores, as an ONNX graph."""
-        from mhpatchcore.scoring.graph import scoring_graph
-
-        return scoring_graph(self.backbone, self.whitening, self.scorer)
-
-    @cached_property
-    def session(self) -> Any:
-        """The graph ready to score one image at a time on all cores."""
-        return make_session(self.graph)
-
-    @cached_property
-    def scorer(self) -> Scorer:
-        return Scorer(self.whitening(self.bank_raw), self.backbone.info.grid, self.config)
+    @property
+    def runtime(self) -> Runtime:
+        """What scoring needs, made once."""
+        runtime: Runtime = self._runtime  # type: ignore[attr-defined]
+        return runtime
 
     @property
-    def n_learnt(self) -> int:
-        """How many images it has learnt from: all of `images` but the broken and the held-out ones."""
-        return self.moments.n // self.backbone.patches_per_image
+    def config(self) -> Config:
+        """The recipe, with what the network and the images have decided of it."""
+        return self.model.config
+
+    @property
+    def scales(self) -> tuple[Scale, ...]:
+        """What was learnt at each size: network, metric and bank."""
+        return self.model.scales
+
+    @property
+    def calibration(self) -> Calibration:
+        """The scores of normal images that the threshold comes from."""
+        return self.model.calibration
 
     @property
     def threshold(self) -> float:
-        return self.calibration.threshold
+        """Scores above it are anomalous; infinity without calibration images."""
+        return self.model.calibration.threshold
+
+    @property
+    def history(self) -> tuple[Event, ...]:
+        """What was done to the model, when, and with which images."""
+        return self.model.history
 
     def save(self, path: str | Path) -> None:
         """Write the model file: one safetensors file, whole or not at all."""
-        from mhpatchcore.model.file import save
-
-        save(self, Path(path))
+        save(self.model, Path(path))
 
     @staticmethod
     def load(path: str | Path) -> Detector:
-        from mhpatchcore.model.file import load
+        """Read a model file, check it, and make it ready to score."""
+        detector = Detector(load(Path(path)))
+        try:
+            detector.runtime.warm_up()
+        except Exception as error:  # ONNX Runtime's errors have no common base
+            raise ModelFileError(
+                f"{path} is damaged (its network does not run: {in_one_line(error)}); "
+                "copy it again or fit the model again"
+            ) from error
+        return detector
 
-        return load(Path(path))
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _from_bytes, (to_bytes(self.model),)
 
     def __repr__(self) -> str:
         return (
-            f"Detector({self.backbone.info.name}, {self.n_learnt} images, bank {len(self.bank_raw)} × "
-            f"{self.whitening.k}, threshold {self.threshold:.4g} at {self.calibration.supported_rate:.2g} false alarms)"
+            f"Detector({self.scales[0].backbone.info.name}, {self.model.n_learnt} images, {self.model.rows} bank "
+            f"rows, threshold {self.threshold:.4g} at {self.calibration.supported_rate:.2g} false alarms)"
         )
 
 
@@ -302,9 +300,5 @@ class Study:
     coverage: Coverage | None
 
 
-def _at_precision(network: Backbone, images: Sequence[ImageLike], config: Config) -> Backbone:
-    if config.precision == "fp32":
-        return network
-    from mhpatchcore.backbone.quantising import at_precision  # the quantiser takes half a second to import
-
-    return at_precision(network, config.precision, images, config.preprocessing)
+def _from_bytes(content: bytes) -> Detector:
+    return Detector(from_bytes(content))

@@ -2,24 +2,52 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any
+from math import isfinite
+from typing import Any, Literal
 
-from mhpatchcore.config import Config
-from mhpatchcore.inputs.images import Geometry
+import numpy as np
+
+from mhpatchcore.inputs.views import Extent, Geometry
+from mhpatchcore.inputs.window import Window
 from mhpatchcore.runtime.arrays import Floats, Mask
 from mhpatchcore.scoring.maps import Region, original_map, regions_of
-from mhpatchcore.scoring.rules import PatchScores
 
-PEAK_SHARE = 0.8
+PEAK_SHARE = (
+    0.8  # of the map's peak: where a rejected image is most anomalous, even below the pixel threshold
+)
+BAND = 2**20  # pixels of the map at a time
+
+Verdict = Literal["normal", "anomalous", "no threshold"]
+
+
+@dataclass(frozen=True, eq=False)
+class ViewScores:
+    """The distances (h, w) of one view's patches to the bank, and where the view lies.
+
+    `size` is the view's height and width; the map is smoothed by `sigma` pixels of the view.
+    """
+
+    distances: Floats
+    geometry: Geometry
+    size: tuple[int, int]
+    sigma: float
+
+    def map_over(self, box: Extent, height: int, width: int) -> Floats:
+        """Smoothed map over a box of the original image, at height × width places in it."""
+        where = self.geometry.within(box, height, width)
+        return original_map(self.distances, *self.size, self.sigma, where)
 
 
 @dataclass(frozen=True, eq=False)
 class Result:
     """What the detector says about one image.
 
-    `map` and `mask` have the size of the original image and are made when first asked for.
+    `map` and `mask` have the size of the original image and are made when first asked for. A model that has not been
+    calibrated has no threshold (infinity): it scores images, but does not judge them. `window` says which values of
+    the image were black and white, for pictures of it.
     """
 
     path: str | None
@@ -27,48 +55,93 @@ class Result:
     threshold: float
     p_value: float
     pixel_threshold: float
-    patches: PatchScores
-    geometry: Geometry
-    config: Config
+    views: tuple[ViewScores, ...]
+    window: Window | None = None
+
+    @property
+    def verdict(self) -> Verdict:
+        """What the score means: "normal", "anomalous", or "no threshold" where the model cannot tell."""
+        if not isfinite(self.threshold):
+            return "no threshold"
+        return (
+            "normal" if self.score <= self.threshold else "anomalous"
+        )  # a score that is no number does not pass
 
     @property
     def is_anomalous(self) -> bool:
-        return not self.score <= self.threshold  # so that a score that is no number does not pass
+        """Whether the score exceeds the threshold; without a threshold nothing does (see `verdict`)."""
+        return self.verdict == "anomalous"
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width of the original image."""
+        return self.views[0].geometry.height, self.views[0].geometry.width
 
     @cached_property
     def map(self) -> Floats:
         """Smoothed anomaly map (H, W) over the original image, in squared distances."""
-        size = self.config.size
-        return original_map(self.patches.a, size, size, self.config.sigma, self.geometry)
+        return self.map_over((0, 0, *self.size), *self.size)
+
+    def map_over(self, box: Extent, height: int, width: int) -> Floats:
+        """The map over a box of the original image, at height × width places in it: as cheap as these are few."""
+        total = self.views[0].map_over(box, height, width)
+        for view in self.views[1:]:
+            total = total + view.map_over(box, height, width)
+        return total if len(self.views) == 1 else total / np.float32(len(self.views))
+
+    @cached_property
+    def peak(self) -> float:
+        """The map's maximum."""
+        return float(max(band.max() for band in self._bands()))
+
+    @cached_property
+    def mask_limit(self) -> float:
+        """Map values above it are in the mask.
+
+        It is the pixel threshold, or less: an anomalous image always shows where it is most so, even if no pixel
+        exceeds the threshold by itself.
+        """
+        return (
+            min(self.pixel_threshold, PEAK_SHARE * self.peak) if self.is_anomalous else self.pixel_threshold
+        )
 
     @cached_property
     def mask(self) -> Mask:
-        """Predicted segmentation (H, W): where the map exceeds the pixel threshold.
-
-        An anomalous image always shows where it is most so, even if no pixel exceeds the threshold by itself.
-        """
-        limit = self.pixel_threshold
-        if self.is_anomalous:
-            limit = min(limit, PEAK_SHARE * float(self.map.max()))
-        return self.map > limit
+        """Predicted segmentation (H, W): where the map exceeds `mask_limit`."""
+        return np.concatenate([band > self.mask_limit for band in self._bands()])
 
     @cached_property
     def regions(self) -> tuple[Region, ...]:
         """Connected regions of the mask, highest peak first."""
-        return regions_of(self.mask, self.map)
+        rows, columns = (np.flatnonzero(self.mask.any(axis=axis)) for axis in (1, 0))
+        if not len(rows):
+            return ()
+        top, left, bottom, right = (
+            int(edge) for edge in (rows[0], columns[0], rows[-1] + 1, columns[-1] + 1)
+        )
+        heat = self.map_over((top, left, bottom, right), bottom - top, right - left)
+        return regions_of(self.mask[top:bottom, left:right], heat, top, left)
+
+    def _bands(self) -> Iterator[Floats]:
+        """The map from top to bottom, some rows at a time: of a large image it is never held whole."""
+        height, width = self.size
+        rows = max(1, BAND // width)
+        for top in range(0, height, rows):
+            bottom = min(top + rows, height)
+            yield self.map_over((top, 0, bottom, width), bottom - top, width)
 
     def to_json(self) -> dict[str, Any]:
+        """Everything but the pixels. Without a threshold what depends on it is None."""
+        judged = self.verdict != "no threshold"
         return {
             "image": self.path,
             "score": self.score,
-            "threshold": self.threshold,
-            "is_anomalous": self.is_anomalous,
-            "p_value": self.p_value,
+            "threshold": self.threshold if judged else None,
+            "verdict": self.verdict,
+            "is_anomalous": self.is_anomalous if judged else None,
+            "p_value": self.p_value if judged else None,
             "regions": [asdict(region) for region in self.regions],
         }
 
     def __repr__(self) -> str:
-        verdict = "anomalous" if self.is_anomalous else "normal"
-        return (
-            f"Result({verdict}, score={self.score:.4g}, threshold={self.threshold:.4g}, p={self.p_value:.3g})"
-        )
+        return f"Result({self.verdict}, score={self.score:.4g}, threshold={self.threshold:.4g}, p={self.p_value:.3g})"

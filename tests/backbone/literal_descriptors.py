@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from golden_cases import Floats
+from plain_alignment import aligned
 
 
 def unfolded(layer: Floats) -> Floats:
@@ -15,17 +16,6 @@ def unfolded(layer: Floats) -> Floats:
         for dx in range(3):
             patches[:, :, dy, dx] = padded[:, :, dy : dy + height, dx : dx + width]
     return patches
-
-
-def aligned(maps: Floats, height: int, width: int) -> Floats:
-    """(…, h, w) → (…, height, width), bilinear between pixel centres, clamped at the border."""
-    for axis, side in ((-2, height), (-1, width)):
-        n = maps.shape[axis]
-        centre = np.clip((np.arange(side) + 0.5) * n / side - 0.5, 0, n - 1)
-        low = np.floor(centre).astype(int)
-        weight = (centre - low).reshape((-1, 1) if axis == -2 else (-1,))
-        maps = (1 - weight) * maps.take(low, axis) + weight * maps.take(np.minimum(low + 1, n - 1), axis)
-    return maps
 
 
 def pooled(rows: Floats, n_out: int) -> Floats:

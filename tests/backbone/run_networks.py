@@ -6,8 +6,10 @@ import os
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from golden_cases import Floats
+from plain_alignment import aligned
 
 from mhpatchcore.backbone.building import ARCHITECTURES, build_graph
 from mhpatchcore.backbone.graph import Graph, State
@@ -28,22 +30,39 @@ def run_network(network: str, state: State, images: Floats, output: str) -> Floa
     architecture, size = ARCHITECTURES[network], images.shape[1:3]
     if output == "descriptors":
         model, _ = build_graph(architecture, state, size, architecture.layers, architecture.published)
-        return run_model(model, images)
-    graph = Graph(network, *size)
-    maps = architecture.build(
-        graph, state, graph.normalised_image(architecture.mean, architecture.std), ("layer4",)
-    )
+        return unrounded_descriptors(model, images)
+    graph = Graph(network)
+    image = graph.normalised_image(*size, architecture.mean, architecture.std)
+    maps = architecture.build(graph, state, image, size, ("layer4",))
     if output == "logits":
-        logits = architecture.head(graph, state, maps)
-        return run_model(graph.model(logits, ["N", 1000]).SerializeToString(), images)
-    layer = maps[output]
-    shape = ["N", layer.channels, layer.height, layer.width]
-    return run_model(graph.model(layer.name, shape).SerializeToString(), images)
+        outputs = {"logits": (architecture.head(graph, state, maps), ("N", 1000))}
+    else:
+        layer = maps[output]
+        outputs = {"layer": (layer.name, ("N", layer.channels, layer.height, layer.width))}
+    (found,) = run_model(graph.model(outputs), images)
+    return found
 
 
-def run_model(model: bytes, images: Floats, threads: int = 1) -> Floats:
-    result: Floats = make_session(model, threads).run(None, {"image": images.astype(np.float32)})[0]
-    return result
+def run_model(model: bytes, images: Floats, threads: int = 1) -> list[Floats]:
+    found: list[Floats] = make_session(model, threads).run(None, {"image": images.astype(np.float32)})
+    return found
+
+
+def unrounded_descriptors(model: bytes, images: Floats) -> Floats:
+    """Descriptors (N, h, w, d) of a network as they are before it rounds them to halves, aligned by definition."""
+    network = onnx.load_from_string(model)
+    made_by = {name: node for node in network.graph.node for name in node.output}
+    for output in network.graph.output:
+        cast = made_by[made_by[output.name].input[0]]
+        assert cast.op_type == "Cast"
+        made_by[output.name].input[0] = cast.input[0]
+        output.type.tensor_type.elem_type = onnx.TensorProto.FLOAT
+    maps = run_model(network.SerializeToString(), images)
+    rounded = run_model(model, images)
+    assert all(np.array_equal(a.astype(np.float16), b) for a, b in zip(maps, rounded, strict=True))
+    height, width = maps[0].shape[2:]
+    each = [aligned(layer.astype(np.float64), height, width) for layer in maps]
+    return np.moveaxis(np.concatenate(each, axis=1), 1, -1)
 
 
 def relative_error(found: Floats, expected: Floats) -> float:

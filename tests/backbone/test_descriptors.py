@@ -6,11 +6,16 @@ import numpy as np
 import pytest
 from golden_cases import Floats
 from literal_descriptors import literal_concat, literal_patchcore, pooled
-from onnx import TensorProto, helper
+from plain_alignment import aligned
 from run_networks import relative_error
 
 from mhpatchcore.backbone.architecture import FeatureMap
-from mhpatchcore.backbone.descriptors import adaptive_pooling, append_descriptors, patchcore_kernel
+from mhpatchcore.backbone.descriptors import (
+    adaptive_pooling,
+    append_descriptors,
+    descriptor_model,
+    patchcore_kernel,
+)
 from mhpatchcore.backbone.graph import Graph
 from mhpatchcore.backbone.session import make_session
 from mhpatchcore.errors import UserError
@@ -44,27 +49,35 @@ def random_maps(channels: tuple[int, ...]) -> list[Floats]:
 
 def graph_of(maps: list[Floats]) -> tuple[Graph, list[FeatureMap]]:
     """A graph whose inputs are the feature maps themselves."""
-    graph = Graph("tail", 0, 0)
+    graph = Graph("tail")
     layers = [FeatureMap(f"map{i}", *array.shape[1:]) for i, array in enumerate(maps)]
-    graph.inputs = [
-        helper.make_tensor_value_info(
-            layer.name, TensorProto.FLOAT, ["N", layer.channels, layer.height, layer.width]
-        )
-        for layer in layers
-    ]
+    for layer in layers:
+        graph.input(layer.name, ("N", layer.channels, layer.height, layer.width))
     return graph, layers
 
 
-def run_tail(maps: list[Floats], kind: str, place: bool = False) -> Floats:
+def run_tail(maps: list[Floats], kind: str) -> Floats:
+    """Descriptors (N, h, w, d), as they are before they are rounded to halves, aligned by definition."""
     graph, layers = graph_of(maps)
-    tail = append_descriptors(graph, layers, kind, place)
-    session = make_session(
-        graph.model(tail.name, ["N", tail.height, tail.width, tail.channels]).SerializeToString(), 1
-    )
-    feed = {layer.name: array for layer, array in zip(layers, maps, strict=True)}
-    result: Floats = session.run(None, feed)[0]
-    assert result.shape == (len(maps[0]), tail.height, tail.width, tail.channels)
-    return result
+    local = append_descriptors(graph, layers, kind)
+    assert [(one.height, one.width) for one in local] == [layer.shape[2:] for layer in maps]
+    found = run_layers(graph, local, maps)
+    each = [aligned(layer.astype(np.float64), *maps[0].shape[2:]) for layer in found]
+    return np.moveaxis(np.concatenate(each, axis=1), 1, -1)
+
+
+def run_layers(graph: Graph, local: list[FeatureMap], maps: list[Floats]) -> list[Floats]:
+    """The layers (N, C, h, w) of a tail, as they are before they are rounded to halves."""
+    casts = {node.output[0]: node.input[0] for node in graph.nodes if node.op_type == "Cast"}
+    shapes = [("N", one.channels, one.height, one.width) for one in local]
+    outputs = {
+        f"out{i}": (casts[one.name], shape) for i, (one, shape) in enumerate(zip(local, shapes, strict=True))
+    }
+    feed = {f"map{i}": array for i, array in enumerate(maps)}
+    found: list[Floats] = make_session(graph.model(outputs), 1).run(None, feed)
+    rounded = make_session(descriptor_model(graph, local), 1).run(["local_0"], feed)[0]
+    assert rounded.dtype == np.float16 and np.array_equal(rounded, found[0].astype(np.float16))
+    return found
 
 
 @pytest.mark.parametrize("channels", CHANNELS, ids=str)
@@ -79,14 +92,40 @@ def test_concat_equals_its_definition(channels: tuple[int, ...]) -> None:
     assert relative_error(run_tail(maps, "concat"), literal_concat(maps)) < 1e-6
 
 
+def block_means(layer: Floats, times: int) -> Floats:
+    """(N, C, h, w) averaged over blocks of times × times; the last ones may be smaller."""
+    rows, columns = (range(0, side, times) for side in layer.shape[2:])
+    return np.stack(
+        [
+            np.stack([layer[:, :, r : r + times, c : c + times].mean(axis=(2, 3)) for c in columns], -1)
+            for r in rows
+        ],
+        axis=2,
+    )
+
+
+@pytest.mark.parametrize("grids", [((8, 12), (4, 6)), ((13, 9), (7, 5)), ((9, 5), (5, 3), (3, 2))], ids=str)
+@pytest.mark.parametrize("pool", [2, 4])
 @pytest.mark.parametrize("kind", ["concat", "patchcore"])
-def test_the_place_follows_the_descriptor(kind: str) -> None:
-    maps = random_maps((40, 112))
-    placed = run_tail(maps, kind, place=True)
-    assert np.array_equal(placed[..., :-2], run_tail(maps, kind))
-    rows, columns = np.indices((9, 10))
-    for image in placed:
-        assert np.array_equal(image[..., -2], rows) and np.array_equal(image[..., -1], columns)
+def test_patches_are_averages_of_patches(grids: tuple[tuple[int, int], ...], pool: int, kind: str) -> None:
+    random = np.random.default_rng(pool)
+    maps = [
+        random.standard_normal((2, 8, *grid)).astype(np.float32)
+        for grid in grids[: 2 if kind == "patchcore" else 3]
+    ]
+    plain, pooled_ = (
+        (graph, append_descriptors(graph, layers, kind, times))
+        for times in (1, pool)
+        for graph, layers in [graph_of(maps)]
+    )
+    fine, coarse = run_layers(*plain, maps), run_layers(*pooled_, maps)
+    finest = coarse[0].shape[2:]
+    assert finest == tuple(-(-side // pool) for side in grids[0])
+    for before, after, layer in zip(fine, coarse, pooled_[1], strict=True):
+        assert after.shape[2:] == (layer.height, layer.width)
+        assert layer.height <= finest[0] and layer.width <= finest[1]
+        times = max(1, pool * before.shape[2] // grids[0][0])
+        assert np.allclose(after, block_means(before, times), atol=1e-5)
 
 
 def test_the_papers_backbone_has_a_closed_form() -> None:

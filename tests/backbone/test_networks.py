@@ -57,9 +57,9 @@ def test_neighbours_in_the_batch_and_threads_change_no_bit(
     state = lite0 if network == "efficientnet_lite0" else small_resnet18
     model, _ = build_graph(architecture, state, (96, 64), architecture.layers, architecture.published)
     images = np.stack([pixels(96, 64, seed) for seed in range(3)])
-    together = run_model(model, images, threads=2)
-    for image, descriptors in zip(images, together, strict=True):
-        assert np.array_equal(run_model(model, image[None], threads=1)[0], descriptors)
+    for i, image in enumerate(images):
+        alone, together = run_model(model, image[None], threads=1), run_model(model, images, threads=2)
+        assert all(np.array_equal(one[0], all_[i]) for one, all_ in zip(alone, together, strict=True))
 
 
 @pytest.mark.parametrize("size", [(32, 32), (33, 47), (64, 65), (97, 31), (120, 90)])
@@ -72,12 +72,13 @@ def test_declared_grids_are_the_real_ones_at_any_size(
         ("resnet18", small_resnet18, ("layer1", "layer2", "layer3")),
     ]:
         architecture = ARCHITECTURES[network]
-        maps = architecture.build(Graph(network, *size), state, "image", layers)
+        maps = architecture.build(Graph(network), state, "image", size, layers)
         for layer in layers:
             shape = run_network(network, state, images, layer).shape
             assert shape == (1, maps[layer].channels, maps[layer].height, maps[layer].width), layer
-        model, tail = build_graph(architecture, state, size, architecture.layers, architecture.published)
-        assert run_model(model, images).shape == (1, tail.height, tail.width, tail.channels)
+        model, local = build_graph(architecture, state, size, architecture.layers, architecture.published)
+        declared = [(1, layer.channels, layer.height, layer.width) for layer in local]
+        assert [found.shape for found in run_model(model, images)] == declared
 
 
 def test_resnet_is_cut_after_layer3() -> None:

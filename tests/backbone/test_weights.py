@@ -19,6 +19,7 @@ import pytest
 from safetensors.numpy import save
 
 from mhpatchcore.backbone import weights
+from mhpatchcore.backbone.families import ARCHITECTURES
 from mhpatchcore.backbone.weights import PINNED, find_weights, load_weights, sha256_of
 from mhpatchcore.errors import WeightsError
 
@@ -79,6 +80,7 @@ def path_on_hub(repository: str) -> str:
 LOAD = """
 import json, sys, time
 from mhpatchcore.backbone import weights
+from mhpatchcore.backbone.families import ARCHITECTURES
 from mhpatchcore.errors import WeightsError
 weights._HUB_ANSWERS_WITHIN_SECONDS = 0.5
 start = time.monotonic()
@@ -185,7 +187,7 @@ def test_the_embedded_weights_match_their_pin() -> None:
 def test_embedded_weights_that_changed_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "changed.pth"
     path.write_bytes(CONTENT)
-    monkeypatch.setattr(weights, "_embedded_file", lambda: path)
+    monkeypatch.setattr(weights, "_package_file", lambda package: path)
     with pytest.raises(WeightsError, match=CONTENT_SHA256) as caught:
         load_weights("efficientnet_lite0")
     assert PINNED["efficientnet_lite0"] in str(caught.value)
@@ -204,7 +206,7 @@ def test_unknown_architecture_lists_the_known() -> None:
 
 def test_hashes_are_whole_and_of_known_names() -> None:
     for name, sha256 in PINNED.items():
-        assert name.partition(".")[0] in ("efficientnet_lite0", "resnet18", "resnet50", "wide_resnet50_2")
+        assert name.partition(".")[0] in ARCHITECTURES
         assert len(bytes.fromhex(sha256)) == 32
 
 

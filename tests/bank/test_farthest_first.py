@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from mhpatchcore.bank.farthest_first import distances_to_nearest, farthest_first
+from mhpatchcore.bank.farthest_first import farthest_first
 
 
 def naive(z: np.ndarray, k: int, start: int = 0, covered: np.ndarray | None = None) -> list[int]:
@@ -142,10 +142,3 @@ def test_the_input_is_left_alone() -> None:
     before = z.copy()
     farthest_first(z, 50, covered=z[:2])
     assert np.array_equal(z, before)
-
-
-def test_distances_to_nearest() -> None:
-    z, targets = integers(5000, 3, 20), integers(40, 3, 20, seed=1)
-    wanted = ((z[:, None] - targets[None]) ** 2).sum(axis=2).min(axis=1)
-    assert np.array_equal(distances_to_nearest(z, targets), wanted)
-    assert np.array_equal(distances_to_nearest(z, targets, workers=3), wanted)

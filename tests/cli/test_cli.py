@@ -21,9 +21,10 @@ from cli_runs import (
 )
 from small_detector import PIXELS, small_detector
 
-from mhpatchcore import __version__, demo_data
+from mhpatchcore import __version__
 from mhpatchcore.cli.app import app
 from mhpatchcore.cli.console import progress_display
+from mhpatchcore.demo import dataset as demo_data
 from mhpatchcore.demo.dataset import write_demo_dataset
 from mhpatchcore.presets import PRESETS
 
@@ -86,7 +87,23 @@ def test_warnings_do_not_stray_into_the_output(model: Path, tmp_path: Path) -> N
     (folder / "broken.png").write_bytes(b"no picture")
     command = f'"{sys.executable}" -m mhpatchcore score "{model}" "{folder}" --skip-broken --json 2>&-'
     done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
-    assert [len(row) > 2 for row in json.loads(done.stdout)] == [True, False]
+    assert ["error" in row for row in json.loads(done.stdout)] == [False, True]
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "<&- >&- 2>&-"])
+def test_closed_streams_are_no_traceback(model: Path, tmp_path: Path, closed: str) -> None:
+    folder = write_vials(tmp_path / "new", 2)
+    outputs = f'--regions "{tmp_path / "regions.csv"}"'
+    command = f'"{sys.executable}" -m mhpatchcore score "{model}" "{folder}" {outputs} {closed}'
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (tmp_path / "regions.csv").read_text().startswith("image,")
+
+
+def test_a_reader_that_has_enough_is_no_traceback(model: Path) -> None:
+    command = f'"{sys.executable}" -m mhpatchcore info "{model}" | true'
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_any_file_name_can_be_printed_to_any_terminal(model: Path, tmp_path: Path) -> None:
@@ -112,14 +129,16 @@ def test_the_help_page_names_all_commands_and_exit_codes(run: Run) -> None:
         "5 backbone",
     ):
         assert words in ran.help
-    assert "6 a cell" in ran.help and "130 interrupted" in ran.help
+    assert "6 a cell" in ran.help and "7 `score`" in ran.help and "130 interrupted" in ran.help
+    assert "<bool>" not in ran.help
 
 
 def test_every_command_explains_itself(run: Run) -> None:
     for command in COMMANDS:
         ran = run(command, "-h")
         assert ran.code == 0 and "Usage: mhpatchcore " + command in ran.help
-    assert "(default: 0.01)" in run("fit", "--help").help
+        assert "<bool>" not in ran.help
+    assert "(default: 1%)" in run("fit", "--help").help
 
 
 def test_version(run: Run) -> None:
@@ -144,7 +163,7 @@ def test_wrong_usage_exits_with_2(run: Run, arguments: tuple[str, ...], word: st
 def test_interruption_is_said_and_has_its_own_code(
     run: Run, monkeypatch: pytest.MonkeyPatch, model: Path
 ) -> None:
-    def interrupted(path: Path) -> None:
+    def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("mhpatchcore.cli.info.read_document", interrupted)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from cli_runs import Run, assert_one_line_error, files_below, graphs, run, write_vials
 from PIL import Image
-from small_detector import small_detector
+from small_detector import small_detector, with_threshold
 
 from mhpatchcore import Detector
 
@@ -46,6 +46,17 @@ def test_calibrate_says_what_rate_the_images_support(run: Run, model: Path, fres
     assert [row["false_alarm"] for row in facts["rates"]] == [0.1] and facts["written"] is False
 
 
+def test_a_model_without_a_threshold_gets_one(run: Run, fresh: Path, tmp_path: Path) -> None:
+    model = tmp_path / "none.mhpc"
+    with_threshold(small_detector(), float("inf")).save(model)
+    ran = run("calibrate", model)
+    assert ran.code == 0 and "threshold   none" in ran.out and "inf" not in ran.out
+    assert ran.err.startswith("warning: ") and "has no threshold" in ran.err
+    ran = run("calibrate", model, "--with", fresh / "020.png", "--with", fresh / "021.png", "-o", model)
+    assert (ran.code, ran.err) == (0, "") and "there was none before" in ran.out
+    assert run("score", model, fresh).code == 0
+
+
 def test_update_and_its_history(run: Run, model: Path, fresh: Path, tmp_path: Path) -> None:
     ran = run("update", model, fresh, "-o", model)
     assert (ran.code, ran.err) == (0, "")
@@ -61,7 +72,7 @@ def test_update_and_its_history(run: Run, model: Path, fresh: Path, tmp_path: Pa
     again = run("update", model, fresh, "-o", tmp_path / "twice.mhpc")
     assert_one_line_error(again, 2, "already", "new to it")
     assert not (tmp_path / "twice.mhpc").exists()
-    assert Detector.load(model).images[-3:] == ("020.png", "021.png", "022.png")
+    assert Detector.load(model).model.images[-3:] == ("020.png", "021.png", "022.png")
 
 
 def test_a_threshold_that_rises_is_told(run: Run, model: Path, tmp_path: Path) -> None:
@@ -101,3 +112,23 @@ def test_wrong_usage_is_one_line(run: Run, model: Path, fresh: Path, tmp_path: P
     assert_one_line_error(run("update", model, tmp_path / "bad", *out), 3, "a.png")
     assert_one_line_error(run("calibrate", model, "--with", tmp_path / "bad", *out), 3, "a.png")
     assert files_below(tmp_path) == before
+
+
+def test_known_defects_show_what_each_rate_finds_and_can_choose(run: Run, model: Path, tmp_path: Path) -> None:
+    bad = tmp_path / "bad"
+    bad.mkdir()
+    noise = np.random.default_rng(0).integers(0, 256, (2, 64, 64, 3)).astype(np.uint8)
+    for i, pixels in enumerate(noise):
+        Image.fromarray(pixels).save(bad / f"{i}.png")
+    shown = json.loads(run("calibrate", model, "--defects", bad, "--false-alarm", "20%", "--json").out)
+    assert shown["rates"] == [] or all(row["found"] == 1 for row in shown["rates"])
+    ran = run("calibrate", model, "--defects", bad, "--find", "100%", "-o", tmp_path / "chosen.mhpc")
+    assert ran.code == 0 and "2 of 2 exceed the threshold" in ran.out
+    chosen = Detector.load(tmp_path / "chosen.mhpc")
+    assert chosen.threshold == chosen.calibration.scores.max()  # the fewest false alarms that will do
+    assert_one_line_error(run("calibrate", model, "--find", "75%"), 2, "--defects")
+
+
+def test_defects_that_score_like_good_parts_cannot_be_found(run: Run, model: Path, tmp_path: Path) -> None:
+    good = write_vials(tmp_path / "learnt", 2)  # these were learnt: nothing is nearer
+    assert_one_line_error(run("calibrate", model, "--defects", good, "--find", "100%"), 2, "like good parts")

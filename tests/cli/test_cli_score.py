@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cli_runs import Run, assert_one_line_error, files_below, graphs, run, write_vials
+from cli_runs import SMALL, Run, assert_one_line_error, files_below, graphs, run, write_vials
 from PIL import Image
 from safetensors.numpy import save_file
 from small_detector import PIXELS, small_detector, with_threshold
@@ -50,14 +50,18 @@ def test_json_is_what_the_detector_says(run: Run, model: Path, images: Path) -> 
     expected = [small_detector().score(path) for path in sorted(images.iterdir())]
     assert [row["image"] for row in told] == [result.path for result in expected]
     assert [row["score"] for row in told] == pytest.approx([r.score for r in expected], rel=1e-4)
-    assert set(told[0]) == {"image", "score", "threshold", "is_anomalous", "p_value", "regions"}
+    told_of = {"image", "score", "threshold", "verdict", "is_anomalous", "p_value", "regions", "size"}
+    assert set(told[0]) == told_of and told[0]["size"] == [PIXELS, PIXELS]
 
 
 def test_csv(run: Run, model: Path, images: Path) -> None:
     rows = list(csv.DictReader(io.StringIO(run("score", model, images, "--csv").out)))
     assert tuple(rows[0]) == COLUMNS and len(rows) == 3
     assert all(float(row["score"]) > 0 and int(row["regions"]) >= 0 for row in rows)
-    assert {row["is_anomalous"] for row in rows} <= {"True", "False"}
+    assert {(row["verdict"], row["is_anomalous"], row["error"]) for row in rows} <= {
+        ("normal", "False", ""),
+        ("anomalous", "True", ""),
+    }
 
 
 def test_csv_and_json_exclude_each_other(run: Run, model: Path, images: Path) -> None:
@@ -79,16 +83,23 @@ def test_the_threshold_decides_and_fail_says_so(run: Run, images: Path, tmp_path
 def test_a_model_without_a_threshold(run: Run, images: Path, tmp_path: Path) -> None:
     with_threshold(small_detector(), float("inf")).save(tmp_path / "part.mhpc")
     ran = run("score", tmp_path / "part.mhpc", images / "050.png", "--fail")
-    assert ran.code == 0 and "the model has no threshold" in ran.out
-    told = json.loads(run("score", tmp_path / "part.mhpc", images / "050.png", "--json").out)
-    assert told[0]["threshold"] is None
+    assert ran.code == 7 and "(the model has no threshold)" in ran.out
+    assert "no threshold" in ran.out.splitlines()[1] and "1 scored, none judged" in ran.out
+    assert "ok" not in ran.out.split() and "calibrate" in ran.err
+    ran = run("score", tmp_path / "part.mhpc", images / "050.png", "--json")
+    (told,) = json.loads(ran.out)
+    assert ran.code == 7 and told["verdict"] == "no threshold" and told["score"] > 0
+    assert told["threshold"] is None and told["is_anomalous"] is None and told["p_value"] is None
+    ran = run("score", tmp_path / "part.mhpc", images / "050.png", "--csv")
+    (row,) = csv.DictReader(io.StringIO(ran.out))
+    assert ran.code == 7 and row["verdict"] == "no threshold" and row["is_anomalous"] == ""
 
 
 def test_pictures_show_image_heat_and_outline(run: Run, model: Path, images: Path, tmp_path: Path) -> None:
     assert run("score", model, images, "--heatmaps", tmp_path / "new" / "heat").code == 0
     assert files_below(tmp_path) == ["new/heat/050.png", "new/heat/051.png", "new/heat/052.png"]
     with Image.open(tmp_path / "new" / "heat" / "050.png") as picture:
-        assert picture.height == PIXELS and picture.width > 3 * PIXELS
+        assert picture.height >= PIXELS and picture.width > 3 * PIXELS
 
 
 def test_every_image_has_a_picture_of_its_own(run: Run, model: Path, tmp_path: Path) -> None:
@@ -110,6 +121,75 @@ def test_pictures_never_replace_images(run: Run, model: Path, tmp_path: Path) ->
     assert {path: path.read_bytes() for path in folder.iterdir()} == before
 
 
+@pytest.fixture
+def strict(tmp_path: Path) -> Path:
+    """A model that finds every image anomalous."""
+    with_threshold(small_detector(), 1e-3).save(tmp_path / "strict.mhpc")
+    return tmp_path / "strict.mhpc"
+
+
+def test_masks_have_the_size_of_their_images(run: Run, strict: Path, tmp_path: Path) -> None:
+    image = write_vials(tmp_path / "new", 1) / "000.png"
+    Image.open(image).resize((100, 60)).save(image)
+    assert run("score", strict, tmp_path / "new", "--masks", tmp_path / "masks").code == 0
+    with Image.open(tmp_path / "masks" / "000.png") as file:
+        mask = np.asarray(file)
+        assert (file.mode, file.size) == ("L", (100, 60))
+    assert set(np.unique(mask)) <= {0, 255} and mask.any()
+    assert np.array_equal(mask > 0, Detector.load(strict).score(image).mask)
+
+
+def test_regions_as_csv_and_coco(run: Run, strict: Path, images: Path, tmp_path: Path) -> None:
+    table, coco = tmp_path / "out" / "regions.csv", tmp_path / "out" / "regions.json"
+    ran = run("score", strict, images, "--regions", table, "--coco", coco, "--json")
+    assert ran.code == 0
+    expected = [(row["image"], region) for row in json.loads(ran.out) for region in row["regions"]]
+    with table.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == len(expected) >= 3
+    document = json.loads(coco.read_text())
+    names = {image["id"]: image["file_name"] for image in document["images"]}
+    assert list(names.values()) == [str(path) for path in sorted(images.iterdir())]
+    assert {(image["height"], image["width"]) for image in document["images"]} == {(PIXELS, PIXELS)}
+    assert [category["name"] for category in document["categories"]] == ["anomaly"]
+    for row, marked, (image, region) in zip(rows, document["annotations"], expected, strict=True):
+        top, left, bottom, right = region["box"]
+        assert row["image"] == names[marked["image_id"]] == image
+        assert [int(row[edge]) for edge in ("top", "left", "bottom", "right")] == region["box"]
+        assert (int(row["area"]), float(row["peak"])) == (region["area"], pytest.approx(region["peak"]))
+        assert [int(row["peak_row"]), int(row["peak_column"])] == region["peak_at"]
+        assert marked["bbox"] == [left, top, right - left, bottom - top]
+        assert (marked["area"], marked["score"]) == (region["area"], pytest.approx(region["peak"]))
+    assert len({marked["id"] for marked in document["annotations"]}) == len(expected)
+
+
+def test_outputs_do_not_take_each_other_s_place(run: Run, model: Path, images: Path, tmp_path: Path) -> None:
+    same = tmp_path / "out"
+    for one, other in (("--heatmaps", "--masks"), ("--masks", "--explain"), ("--heatmaps", "--explain")):
+        ran = run("score", model, images, one, same, other, same / ".." / "out")
+        assert_one_line_error(ran, 2, one, other, "different folders")
+    ran = run("score", model, images, "--regions", same, "--coco", same)
+    assert_one_line_error(ran, 2, "given twice", "regions.json")
+    assert_one_line_error(run("score", model, images, "--regions", model), 2, "given twice")
+    assert not same.exists()
+
+
+def test_evidence_finds_the_training_images_from_elsewhere(
+    run: Run, images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_vials(tmp_path / "factory" / "good", 4)
+    (tmp_path / "desk").mkdir()
+    monkeypatch.chdir(tmp_path / "factory")
+    assert run("fit", "good", "-o", "../part.mhpc", *SMALL).code == 0
+    monkeypatch.chdir(tmp_path / "desk")
+    why = ("--explain", tmp_path / "why", "--explain-all", "--json")
+    ran = run("score", tmp_path / "part.mhpc", images / "050.png", *why)
+    assert (ran.code, ran.err) == (0, "")
+    nearest = [patch for place in json.loads(ran.out)[0]["evidence"]["places"] for patch in place["nearest"]]
+    found = {Path(patch["file"]) for patch in nearest}
+    assert found <= set((tmp_path / "factory" / "good").iterdir())
+
+
 def test_a_place_for_pictures_that_is_a_file(run: Run, model: Path, images: Path, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     ran = run("score", model, images, "--heatmaps", tmp_path / "file")
@@ -128,22 +208,48 @@ def test_file_names(run: Run, model: Path, tmp_path: Path, name: str) -> None:
     assert files_below(tmp_path / "heat") == [name]
 
 
-def test_a_broken_image_is_named(run: Run, model: Path, tmp_path: Path) -> None:
+def test_a_broken_image_is_told_and_the_others_are_scored(run: Run, model: Path, tmp_path: Path) -> None:
     folder = write_vials(tmp_path / "new", 2)
-    (folder / "bad.png").write_bytes(b"no picture")
-    assert_one_line_error(run("score", model, folder), 3, "bad.png")
-
-
-def test_broken_images_can_be_skipped(run: Run, model: Path, tmp_path: Path) -> None:
-    folder = write_vials(tmp_path / "new", 2)
-    (folder / "bad.png").write_bytes(b"no picture")
-    ran = run("score", model, folder, "--skip-broken", "--heatmaps", tmp_path / "heat")
-    assert ran.code == 0 and "of 2 anomalous, 1 skipped" in ran.out
-    assert ran.err.startswith("warning: skipped: ") and "bad.png" in ran.err
+    (folder / "0005.png").write_bytes(b"no picture")
+    ran = run("score", model, folder, "--heatmaps", tmp_path / "heat")
+    assert ran.code == 3 and "of 2 anomalous, 1 could not be read" in ran.out
+    assert [line.split()[-1][-8:] for line in ran.out.splitlines()[1:-1]] == [
+        "/000.png",
+        "0005.png",
+        "/001.png",
+    ]
+    assert "unreadable" in ran.out.splitlines()[2]
+    assert ran.err.startswith("warning: cannot read image ") and "0005.png" in ran.err
     assert files_below(tmp_path / "heat") == ["000.png", "001.png"]
-    *scored, skipped = json.loads(run("score", model, folder, "--skip-broken", "--json").out)
-    assert len(scored) == 2 and skipped["image"] == str(folder / "bad.png") and "cannot" in skipped["error"]
-    ran = run("score", model, folder / "bad.png", "--skip-broken", "--fail")
+    assert run("score", model, folder, "--fail").code == 3
+
+
+def test_broken_images_stay_in_csv_and_json_with_their_reason(run: Run, model: Path, tmp_path: Path) -> None:
+    folder = write_vials(tmp_path / "new", 2)
+    bad = folder / "0005.png"
+    bad.write_bytes((folder / "000.png").read_bytes()[:200])
+    for flags, code in (((), 3), (("--skip-broken",), 0)):
+        ran = run("score", model, folder, "--csv", *flags)
+        rows = list(csv.DictReader(io.StringIO(ran.out)))
+        assert ran.code == code and [bool(row["error"]) for row in rows] == [False, True, False]
+        assert rows[1]["image"] == str(bad) and rows[1]["verdict"] == "unreadable" and rows[1]["score"] == ""
+        ran = run("score", model, folder, "--json", *flags)
+        one, broken, other = json.loads(ran.out)
+        assert ran.code == code and "error" not in one and "error" not in other
+        assert broken["verdict"] == "unreadable" and str(bad) in broken["error"]
+
+
+def test_a_table_with_broken_images_can_be_monitored(run: Run, model: Path, tmp_path: Path) -> None:
+    folder, table = write_vials(tmp_path / "new", 2), tmp_path / "today.csv"
+    (folder / "bad.png").write_bytes(b"no picture")
+    table.write_text(run("score", model, folder, "--csv").out)
+    ran = run("monitor", model, table, "--json")
+    assert ran.code == 0 and json.loads(ran.out)["n"] == 2
+
+
+def test_nothing_but_broken_images(run: Run, model: Path, tmp_path: Path) -> None:
+    (tmp_path / "bad.png").write_bytes(b"no picture")
+    ran = run("score", model, tmp_path / "bad.png", "--skip-broken", "--fail")
     assert ran.code == 3 and "error: none of the images could be read" in ran.err
 
 

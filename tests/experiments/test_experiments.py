@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -17,13 +18,15 @@ from small_detector import PIXELS
 
 from mhpatchcore.demo.dataset import write_demo_dataset
 from mhpatchcore.experiments import grid
-from mhpatchcore.experiments.cell import CellSpec
+from mhpatchcore.experiments.cell import CellSpec, run_cell
 from mhpatchcore.experiments.grid import NOT_IN_CSV, Outcome, read_rows, run_grid
-from mhpatchcore.presets import PRESETS
+from mhpatchcore.experiments.ladder import LADDER, STREAM
+from mhpatchcore.presets import OPEN_NETWORK, PRESETS
 
 __all__ = ["graphs", "run"]  # fixtures
 
-CHANGES = {"size": 96, "resize": 96, "K": 200, "m_c": 64}
+CHANGES = {"sizes": 96, "resize": 112, "K": 200, "m_c": 64}
+PHASES = ["extract", "moments", "bank", "calibrate", "score", "score and map", "metrics"]
 FIGURES = ["clear", "hard", "histogram", "precision-recall", "roc"]
 TABLES = ["tables.html", "tables.md", "tables.tex"]
 
@@ -88,22 +91,24 @@ def test_the_verdict_on_every_image_is_kept(finished: tuple[list[Outcome], Path]
     assert roc_auc_score(labels, scores) == pytest.approx(row["image_auroc"], abs=1e-12)
     flagged = [float(line["score"]) > float(line["threshold"]) for line in lines]
     assert flagged == [line["flagged"] == "1" for line in lines]
+    assert all((line["located"] in ("0", "1")) == (line["is_anomalous"] == "1") for line in lines)
+    found = [line for line in lines if line["verdict"] == "found"]
+    assert len(found) == row["found_where_it_is"]
     assert sum(found and not bad for found, bad in zip(flagged, labels, strict=True)) == row["false_alarms"]
 
 
 def test_costs_are_told_phase_by_phase(finished: tuple[list[Outcome], Path]) -> None:
     outcomes, folder = finished
     phases = [phase for phase in read_rows(folder / "phases.csv") if phase["preset"] == "patchcore"]
-    expected = ["extract", "moments", "bank", "select", "calibrate", "score", "metrics"]
-    assert [phase["name"] for phase in phases] == expected
-    patches, dimensions, bytes_each = 4 * 12 * 12, 152, 2
-    assert [phase["bytes_spooled"] for phase in phases] == [patches * dimensions * bytes_each, *[0] * 6]
+    assert [phase["name"] for phase in phases] == PHASES
+    layers, bytes_each = 40 * 12 * 12 + 112 * 6 * 6, 2  # two layers on their own grids
+    assert [phase["bytes_stored"] > 4 * layers * bytes_each for phase in phases] == [True, *[False] * 6]
     assert all(phase["dataset"] == "01" and phase["peak_rss"] > 30e6 for phase in phases)
     row = outcomes[0].row
     assert row is not None
     inside = [phase for phase in phases if phase["name"] != "metrics"]
     assert row["peak_rss"] >= max(phase["peak_rss"] for phase in inside)
-    assert row["cell_seconds"] > row["fit_seconds"] + row["infer_seconds"]
+    assert row["cell_seconds"] > row["fit_seconds"] + row["calibration_seconds"] + row["infer_seconds"]
     assert sum(phase["wall_seconds"] for phase in phases) < row["cell_seconds"]
 
 
@@ -115,14 +120,38 @@ def test_a_row_says_what_a_cell_gives_and_costs(finished: tuple[list[Outcome], P
     assert all(0 <= row[name] <= 1 for name in ("image_auroc", "image_ap", "pixel_auroc", "pixel_aupro"))
     assert 0 < row["baseline_rss"] < row["fit_peak_rss"] <= row["peak_rss"]
     assert row["ms_per_image"] == pytest.approx(1000 * row["infer_seconds"] / 6)
-    assert [phase["name"] for phase in row["telemetry"]["phases"]] == [
-        "extract",
-        "moments",
-        "bank",
-        "calibrate",
-        "score",
-        "metrics",
-    ]
+    assert (row["n_learnt"], row["n_available"]) == (4, 4)
+    assert [phase["name"] for phase in row["telemetry"]["phases"]] == PHASES
+
+
+def test_calibration_is_no_part_of_the_training_time(finished: tuple[list[Outcome], Path]) -> None:
+    row = finished[0][2].row
+    assert row is not None
+    times = {phase["name"]: phase["wall_seconds"] for phase in row["telemetry"]["phases"]}
+    assert row["calibration_seconds"] == times["calibrate"] > 0
+    in_passes = times["extract"] + times["moments"] + times["bank"]
+    assert in_passes <= row["fit_seconds"] < row["cell_seconds"] - times["calibrate"]
+    assert row["infer_seconds"] == times["score"]
+    assert row["ms_per_image_with_map"] == pytest.approx(1000 * times["score and map"] / 6)
+
+
+def test_what_does_not_calibrate_has_no_calibration_time_and_judges_nothing(
+    data: Path, tmp_path: Path
+) -> None:
+    row = run_cell(replace(spec_of(data / "01", "mh-kmeans", K=50), figures=False), tmp_path)
+    assert row["calibration_seconds"] is None and row["n_learnt"] == row["n_train"] == 4
+    assert (row["false_alarms"], row["misses"], row["found_where_it_is"]) == (None, None, None)
+    with (tmp_path / "cells" / "01--mh-kmeans.csv").open(newline="") as file:
+        assert {line["verdict"] for line in csv.DictReader(file)} == {"not judged"}
+
+
+def test_pixel_figures_are_those_of_the_crop_and_of_whole_images(
+    finished: tuple[list[Outcome], Path],
+) -> None:
+    row = finished[0][2].row
+    assert row is not None and PRESETS["mh"].config.resize is not None
+    assert all(0 <= row[f"whole_pixel_{name}"] <= 1 for name in ("auroc", "ap", "aupro"))
+    assert row["whole_pixel_auroc"] != row["pixel_auroc"]
 
 
 def test_rows_read_back_from_csv_and_json(finished: tuple[list[Outcome], Path]) -> None:
@@ -216,6 +245,19 @@ def test_the_benchmark_command_resumes_and_writes_tables(
     written = files_below(finished[1])
     assert {*TABLES, "figures/pareto.png", "figures/pareto.svg"} <= set(written)
     assert "| 01 | image + pixel | 4 | 6 | 4 |" in (finished[1] / "tables.md").read_text()
+    page = (finished[1] / "tables.html").read_text()
+    assert 'src="data:image/svg+xml;base64,' in page
+    beside = re.findall(r'src="(figures/[^"]+)"', page)
+    assert len(beside) == 3 and all((finished[1] / name).is_file() for name in beside)
+
+
+def test_all_presets_are_those_that_leave_the_network_open(
+    run: Run, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grid, "_run", failing_if_spoilt)
+    assert run("benchmark", data, "--categories", "01", "--out", tmp_path).code == 0
+    assert [row["preset"] for row in read_rows(tmp_path / "cells.csv")] == list(OPEN_NETWORK)
+    assert "paper" not in OPEN_NETWORK
 
 
 def failing_if_spoilt(spec: CellSpec, folder: Path) -> Outcome:
@@ -243,7 +285,8 @@ def test_the_ladder_command(run: Run, data: Path, tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(grid, "_run", failing_if_spoilt)
     ran = run("ladder", data / "01", "--sizes", "4, 2,300", "--out", tmp_path)
     assert ran.code == 0 and "warning: " in ran.err and "4 normal images" in ran.err
-    assert {row["n_train"] for row in read_rows(tmp_path / "cells.csv")} == {2, 4}
+    rows = read_rows(tmp_path / "cells.csv")
+    assert {row["n_train"] for row in rows} == {2, 4} and len(rows) == 2 * len(LADDER)
     assert files_below(tmp_path) == [
         *(
             "cells.csv",
@@ -253,6 +296,15 @@ def test_the_ladder_command(run: Run, data: Path, tmp_path: Path, monkeypatch: p
         ),  # nothing to show of AUROC
         *("ladder.html", "ladder.md", "ladder.tex", "phases.csv"),
     ]
+
+
+def test_the_ladder_runs_the_stream_on_the_full_set(
+    run: Run, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grid, "_run", failing_if_spoilt)
+    assert run("ladder", data / "01", "--sizes", "2,3", "--out", tmp_path).code == 0
+    rows = read_rows(tmp_path / "cells.csv")
+    assert [row["preset"] for row in rows if row["n_train"] == 4] == [STREAM]
 
 
 @pytest.mark.parametrize(

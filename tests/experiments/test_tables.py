@@ -9,7 +9,14 @@ from pathlib import Path
 import pytest
 from made_up_rows import made_up, made_up_grid
 
-from mhpatchcore.experiments.ladder import LADDER, closest_in_ram, ladder_table, write_ladder
+from mhpatchcore.experiments.ladder import (
+    LADDER,
+    STREAM,
+    closest_in_ram,
+    ladder_cells,
+    ladder_table,
+    write_ladder,
+)
 from mhpatchcore.experiments.table import Entry, Table, best_marked
 from mhpatchcore.experiments.tables import BUDGET, GEORES, MAIN, dataset_table, paper_tables
 from mhpatchcore.experiments.writing import auroc_and_memory, write_tables
@@ -92,6 +99,7 @@ def test_all_the_paper_s_tables() -> None:
         "resources",
         "ram",
         "latency",
+        "latency-with-map",
         "budget",
         "budget-auroc",
         "geores",
@@ -138,10 +146,45 @@ def test_resources_as_the_paper_sums_them_up() -> None:
         made_up(dataset="a", n_test=10, ms_per_image=10.0, peak_rss=1_000_000_000, fit_seconds=1.0),
         made_up(dataset="b", n_test=30, ms_per_image=20.0, peak_rss=2_000_000_000, fit_seconds=2.0),
     ]
+    rows = [row | {"ms_per_image_with_map": row["ms_per_image"] + 2} for row in rows]
     tables = paper_tables(rows)
     assert cells(tables["latency"], "Image-weighted mean") == ["*17.5*"]
+    assert cells(tables["latency-with-map"], "Image-weighted mean") == ["*19.5*"]
+    assert cells(tables["resources"], "Inference (ms/image)") == ["*17.5*"]
+    assert cells(tables["resources"], "Inference with the map (ms/image)") == ["*19.5*"]
     assert cells(tables["ram"], "Mean") == ["*1.50*"] and cells(tables["ram"], "Max") == ["*2.00*"]
     assert cells(tables["resources"], "Mean training time (s)") == ["*1.5*"]
+
+
+def test_calibration_has_a_line_of_its_own() -> None:
+    rows = [
+        made_up(preset="mh", fit_seconds=8.0, calibration_seconds=2.0),
+        made_up(preset="mh-kmeans", fit_seconds=9.0, calibration_seconds=None),
+    ]
+    table = paper_tables(rows)["resources"]
+    assert cells(table, "Mean training time (s)") == ["*8.0*", "9.0"]
+    assert cells(table, "Mean calibration time (s)") == ["*2.0*", "–"]
+
+
+def test_whole_images_stand_beside_the_crop() -> None:
+    table = paper_tables([made_up(pixel_auroc=0.91, whole_pixel_auroc=0.97)])["all"]
+    assert cells(table, "Pixel AUROC") == ["*0.910*"]
+    assert cells(table, "Pixel AUROC, whole images") == ["*0.970*"]
+
+
+def test_notes_say_how_figures_are_taken_and_what_is_our_choice() -> None:
+    tables = paper_tables(ROWS)
+    for name in ("auroc", "budget", "budget-auroc", "geores", "geores-auroc", "all"):
+        assert "those of the preprocessed image and mask" in tables[name].note
+    for name in ("resources", "ram", "budget", "geores", "all"):
+        assert "float16, which is our choice" in tables[name].note
+    for name in ("resources", "budget", "geores", "all"):
+        assert "Training time is without calibration" in tables[name].note
+    with_geores = {
+        name for name, table in tables.items() if "The paper leaves q of GeoReS open" in table.note
+    }
+    assert with_geores == {"geores", "geores-auroc", "all"}
+    assert "names of folders, which is our choice" in dataset_table([]).note
 
 
 def test_only_in_the_studies_the_offline_reference_stands_apart() -> None:
@@ -181,6 +224,7 @@ def test_tables_are_written_in_three_formats_with_a_figure(tmp_path: Path) -> No
         *("figures/pareto.png", "figures/pareto.svg"),
     ]
     assert all(path.stat().st_size > 100 for path in files)
+    assert (tmp_path / "tables.html").read_text().count('<img src="data:image/svg+xml') == 1
     assert len(write_tables([], [], tmp_path)) == 3
 
 
@@ -192,33 +236,47 @@ def test_only_what_ran_everywhere_is_in_the_figure() -> None:
 
 def ladder_rows() -> list[dict[str, object]]:
     return [
-        made_up(preset=name, n_train=n, peak_rss=(n if name == "patchcore" else 450) * 1_000_000)
-        for n in (300, 500, 750)
-        for name in LADDER
+        made_up(
+            preset=name,
+            n_train=n,
+            n_available=2000,
+            peak_rss=(n if name == "patchcore" else 450 if n < 2000 else 700) * 1_000_000,
+        )
+        for n, name in ladder_cells((300, 500, 750), 2000)
     ]
 
 
 @pytest.mark.parametrize(("stream", "expected"), [(299, 300), (430, 500), (390, 300), (9000, 750)])
-def test_n_star_is_the_size_closest_in_memory(stream: int, expected: int) -> None:
-    offline = [made_up(preset="patchcore", n_train=n, peak_rss=n) for n in (500, 300, 750)]
-    small = made_up(preset="mh", n_train=300, peak_rss=750)  # the stream with most images sets the budget
-    assert closest_in_ram([small, *offline, made_up(preset="mh", n_train=750, peak_rss=stream)]) == expected
+def test_n_star_is_the_size_closest_to_the_memory_of_the_stream_on_the_full_set(
+    stream: int, expected: int
+) -> None:
+    offline = [made_up(preset="patchcore", n_train=n, n_available=2000, peak_rss=n) for n in (500, 300, 750)]
+    part = made_up(preset="mh", n_train=750, n_available=2000, peak_rss=750)
+    full = made_up(preset="mh", n_train=2000, n_available=2000, peak_rss=stream)
+    assert closest_in_ram([part, *offline, full]) == expected
+    assert closest_in_ram([part, *offline]) is None  # on a part of the images the stream says nothing
 
 
 def test_without_both_sides_there_is_no_n_star() -> None:
     assert closest_in_ram([]) is None
     assert closest_in_ram([made_up(preset="patchcore")]) is None
-    assert ladder_table([made_up(preset="patchcore")]).note == ""
+    assert "n*" not in ladder_table([made_up(preset="patchcore")]).note
+
+
+def test_the_stream_runs_once_on_the_full_set() -> None:
+    assert ladder_cells((300, 500), 500) == [(n, name) for n in (300, 500) for name in LADDER]
+    assert ladder_cells((300,), 500)[-1] == (500, STREAM)
 
 
 def test_the_ladder_has_a_block_for_every_size() -> None:
     table = ladder_table(ladder_rows())
-    assert len(table.rows) == 3 * len(LADDER) and len(table.columns) == 4
+    assert len(table.rows) == 3 * len(LADDER) + 1 and len(table.columns) == 6
     assert table.rows[0][0] == "300 · Original PatchCore"
     assert cells(table, "300 · Original PatchCore")[1] == "*0.30*"
     assert cells(table, "500 · Original PatchCore")[1] == "0.50"
     assert cells(table, "500 · Streaming Mahalanobis PatchCore")[1] == "*0.45*"
-    assert table.note.startswith("n* = 500")
+    assert table.note.startswith("n* = 750")  # 700 MB of the full set, not 450 of a part
+    assert cells(table, "2000 · Streaming Mahalanobis PatchCore")[1] == "*0.70*"
 
 
 def test_the_ladder_is_written_with_its_plots(tmp_path: Path) -> None:
@@ -226,4 +284,5 @@ def test_the_ladder_is_written_with_its_plots(tmp_path: Path) -> None:
     figures = [f"figures/{name}-growth.{kind}" for name in ("ram", "auroc") for kind in ("png", "svg")]
     names = ["ladder.md", "ladder.tex", "ladder.html", *figures]
     assert [path.relative_to(tmp_path).as_posix() for path in files] == names
+    assert (tmp_path / "ladder.html").read_text().count('<img src="data:image/svg+xml') == 2
     assert len(write_ladder([], tmp_path)) == 3

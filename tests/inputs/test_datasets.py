@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from mhpatchcore.errors import ImageError, UserError
-from mhpatchcore.inputs.datasets import Dataset, find_categories, load_dataset, read_mask
+from mhpatchcore.inputs.datasets import Dataset, Labels, find_categories, load_dataset, read_mask
 
 
 def write_image(path: Path, size: tuple[int, int] = (8, 6), mode: str = "RGB") -> Path:
@@ -192,3 +192,63 @@ def test_a_split_with_other_columns_is_named(tmp_path: Path, head: str) -> None:
     for load in (lambda: load_dataset(tmp_path / "candle"), lambda: find_categories(tmp_path)):
         with pytest.raises(UserError, match=r"1cls\.csv has no column"):
             load()
+
+
+def write_plain(root: Path, *folders: str) -> Path:
+    for folder in folders:
+        for i in range(5):
+            write_image(root / folder / f"{i}.png")
+    return root
+
+
+def kinds(dataset: Dataset) -> dict[str, bool]:
+    return {sample.kind: sample.is_anomalous for sample in dataset.test}
+
+
+def test_a_plain_folder_that_does_not_say_what_it_holds_must_be_named(tmp_path: Path) -> None:
+    root = write_plain(tmp_path / "parts", "good", "fresh", "new", "scratched")
+    with pytest.raises(
+        UserError, match=r"parts/fresh good or defective.*\(fresh, new\).*--good NAME or --defect"
+    ):
+        load_dataset(root)
+    with pytest.raises(UserError, match=r"\(new\)"):
+        load_dataset(root, Labels(good=["fresh"]))
+    dataset = load_dataset(root, Labels(good=["fresh"], defect=["new"]))
+    assert kinds(dataset) == {"good": False, "fresh": False, "new": True, "scratched": True}
+    assert not any("fresh" in str(path) for path in dataset.train)
+
+
+def test_below_test_all_but_good_is_a_defect_unless_the_user_says_otherwise(tmp_path: Path) -> None:
+    root = write_plain(tmp_path / "parts", "train/good", "test/good", "test/fresh", "test/bent")
+    assert kinds(load_dataset(root)) == {"good": False, "fresh": True, "bent": True}
+    assert kinds(load_dataset(root, Labels(good=["fresh"]))) == {"good": False, "fresh": False, "bent": True}
+
+
+@pytest.mark.parametrize(
+    "name", ["bad", "NG", "nok", "Rejects", "scratch_2", "broken-large", "anomalous", "defect 1"]
+)
+def test_clear_words_for_defects(name: str) -> None:
+    assert Labels().of(name) is True
+
+
+@pytest.mark.parametrize("name", ["fresh", "new", "2024", "ngc", "badge", "unchecked", "okay"])
+def test_other_words_say_nothing(name: str) -> None:
+    assert Labels().of(name) is None
+
+
+@pytest.mark.parametrize(
+    ("labels", "word"),
+    [
+        (Labels(good=["old"]), "no folder 'old'.* fresh, good"),
+        (Labels(good=["fresh"], defect=["fresh"]), "'fresh' cannot hold both"),
+        (Labels(good=["fresh"], defect=["good"]), "'good' cannot hold both"),
+    ],
+)
+def test_wrong_names_are_refused(tmp_path: Path, labels: Labels, word: str) -> None:
+    with pytest.raises(UserError, match=word):
+        load_dataset(write_plain(tmp_path / "parts", "good", "fresh"), labels)
+
+
+def test_a_model_that_knows_its_images_needs_no_split(tmp_path: Path) -> None:
+    dataset = load_dataset(write_plain(tmp_path / "parts", "good", "bad"), split=False)
+    assert dataset.train == () and len(dataset.test) == 10

@@ -12,12 +12,13 @@ from cli_runs import Run, assert_one_line_error, files_below, graphs, run, write
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 from PIL import Image
-from small_detector import PIXELS, small_detector, with_threshold
+from small_detector import PIXELS, small_detector, with_changes, with_threshold
 
 from mhpatchcore import Detector, UserError
 from mhpatchcore.demo.dataset import vial_image
-from mhpatchcore.inputs.images import load_view
-from mhpatchcore.inspection.evidence import NEAREST, explain, patch_box
+from mhpatchcore.inputs.sources import content_hash
+from mhpatchcore.inputs.views import load_views
+from mhpatchcore.inspection.evidence import NEAREST, _layer_shares, patch_box
 from mhpatchcore.model.history import event
 from mhpatchcore.report.evidence import evidence_figure
 from mhpatchcore.report.figures import figure_bytes
@@ -40,8 +41,10 @@ def normals(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def detector() -> Detector:
-    named = replace(small_detector(), images=tuple(f"{i:03d}.png" for i in range(8)))
+def detector(normals: Path) -> Detector:
+    """Whose training images have names and contents of files."""
+    hashes = tuple(content_hash(normals / f"{i:03d}.png") for i in range(8))
+    named = with_changes(small_detector(), images=tuple(f"{i:03d}.png" for i in range(8)), hashes=hashes)
     return with_threshold(named, named.threshold)
 
 
@@ -50,48 +53,44 @@ def test_the_worst_place_is_where_the_defect_is(detector: Detector) -> None:
     top, left, bottom, right = place.box
     assert top < SPOT[0].stop and bottom > SPOT[0].start and left < SPOT[1].stop and right > SPOT[1].start
     assert place.region is not None and place.score == pytest.approx(
-        detector.score(spoiled()).patches.a.max(), rel=1e-5
+        detector.score(spoiled()).views[0].distances.max(), rel=1e-5
     )
 
 
 def test_nearest_patches_are_the_nearest_bank_rows_of_different_images(detector: Detector) -> None:
     picture = spoiled()
     place = detector.explain(picture).places[0]
-    a = detector.score(picture).patches.a
+    a, (scale,) = detector.score(picture).views[0].distances, detector.scales
     row, column = np.unravel_index(a.argmax(), a.shape)
-    u = detector.backbone(load_view(picture, detector.config.preprocessing)[0][None])[0, row, column]
-    distances = ((detector.whitening(detector.bank_raw) - detector.whitening(u[None])) ** 2).sum(axis=1)
-    nearest = detector.bank_origin[distances.argmin()]
+    u = scale.backbone.descriptors(load_views(picture, detector.config.views)[0].pixels)[row, column]
+    distances = ((scale.whitening(scale.raw) - scale.whitening(u[None])) ** 2).sum(axis=1)
+    image, _, *cell = scale.origin[distances.argmin()].tolist()
     first = place.nearest[0]
-    assert first.distance == pytest.approx(distances.min(), rel=1e-5)
-    assert first.image == detector.images[nearest[0]]
-    assert first.view_box == patch_box(detector, int(nearest[1]), int(nearest[2]))
+    assert first.distance == pytest.approx(distances.min(), rel=1e-4)
+    assert first.image == detector.model.images[image]
+    assert first.view_box == patch_box(scale.backbone.info, *cell)
     assert len({patch.image for patch in place.nearest}) == NEAREST
     assert [p.distance for p in place.nearest] == sorted(p.distance for p in place.nearest)
 
 
 def test_shares_add_up(detector: Detector) -> None:
     place = detector.explain(spoiled()).places[0]
-    assert [one.layer for one in place.layers] == list(detector.backbone.info.layers)
+    assert [one.layer for one in place.layers] == list(detector.scales[0].backbone.info.layers)
     assert [one.stride for one in place.layers] == [8, 16]
-    assert 0 <= place.elsewhere < 0.5
-    assert sum(one.share for one in place.layers) + place.elsewhere == pytest.approx(1)
+    assert sum(one.share for one in place.layers) == pytest.approx(1)
     shares = [one.share for one in place.directions]
     assert shares == sorted(shares, reverse=True) and 0 < sum(shares) <= 1
-    assert all(0 <= one.direction < detector.whitening.k for one in place.directions)
+    assert all(0 <= one.direction < detector.scales[0].whitening.k for one in place.directions)
 
 
 def test_a_layer_that_does_not_differ_carries_nothing(detector: Detector) -> None:
-    from mhpatchcore.inspection.evidence import _shares
-
-    difference = np.zeros(detector.backbone.info.columns)
-    assert [one.share for one in _shares(detector, difference)[0]] == [0, 0]
+    (scale,) = detector.scales
+    difference = np.zeros(scale.backbone.info.dim)
+    assert [one.share for one in _layer_shares(scale, difference)] == [0, 0]
     difference[:40] = np.random.default_rng(0).normal(size=40)  # block4 has 40 channels
-    layers, elsewhere = _shares(detector, difference)
-    assert [*(one.share for one in layers), elsewhere] == pytest.approx([1, 0, 0])
-    difference[:40], difference[-1] = 0, 3  # three columns farther right
-    layers, elsewhere = _shares(detector, difference)
-    assert [*(one.share for one in layers), elsewhere] == pytest.approx([0, 0, 1])
+    assert [one.share for one in _layer_shares(scale, difference)] == pytest.approx([1, 0])
+    difference[:40], difference[-1] = 0, 3
+    assert [one.share for one in _layer_shares(scale, difference)] == pytest.approx([0, 1])
 
 
 def test_a_calm_image_is_explained_at_its_worst_patch(detector: Detector) -> None:
@@ -108,11 +107,11 @@ def test_training_images_are_found_where_they_are_now(detector: Detector, normal
     # vials of 64 pixels in a view of 96
     assert np.allclose(np.array(found.box) * 96 / PIXELS, found.view_box, atol=1)
     assert detector.explain(spoiled()).places[0].nearest[0].file is None
-    at_home = replace(detector, history=(event("fit", str(normals), 8, 8, 0.01),))
+    at_home = with_changes(detector, history=(event("fit", str(normals), 8, 8, 0.01),))
     assert at_home.explain(spoiled()).places[0].nearest[0] == found
     # an update calls an image by its folder as well, where the name alone was taken
-    renamed = tuple(f"{normals.name}/{name}" for name in detector.images)
-    assert replace(at_home, images=renamed).explain(spoiled()).places[0].nearest[0].file == found.file
+    renamed = with_changes(at_home, images=tuple(f"{normals.name}/{name}" for name in detector.model.images))
+    assert renamed.explain(spoiled()).places[0].nearest[0].file == found.file
 
 
 def test_another_image_of_the_same_name_is_not_shown(
@@ -130,13 +129,28 @@ def test_another_image_of_the_same_name_is_not_shown(
 def test_a_result_can_be_explained_if_it_knows_its_image(detector: Detector, tmp_path: Path) -> None:
     Image.fromarray(spoiled()).save(tmp_path / "bad.png")
     result = detector.score(tmp_path / "bad.png")
-    assert detector.explain(result) == explain(detector, tmp_path / "bad.png")
+    assert detector.explain(result) == detector.explain(tmp_path / "bad.png")
     with pytest.raises(UserError, match="the array itself"):
         detector.explain(detector.score(spoiled()))
 
 
+def test_every_scale_can_have_the_worst_patch() -> None:
+    detector = small_detector(sizes="64,96")
+    places = detector.explain(spoiled()).places
+    result = detector.score(spoiled())
+    peaks = [float(view.distances.max()) for view in result.views]
+    assert places[0].scale == int(np.argmax(peaks)) and places[0].score == pytest.approx(max(peaks), rel=1e-5)
+    for place in places:
+        top, left, bottom, right = place.box
+        assert 0 <= top < bottom <= PIXELS and 0 <= left < right <= PIXELS
+        assert len(place.nearest) == NEAREST and place.nearest[0].distance == pytest.approx(
+            place.score, rel=0.01
+        )
+
+
 def test_centroids_have_no_place(detector: Detector) -> None:
-    averaged = replace(detector, bank_origin=np.full_like(detector.bank_origin, -1))
+    (scale,) = detector.scales
+    averaged = with_changes(detector, scales=(replace(scale, origin=np.full_like(scale.origin, -1)),))
     evidence = averaged.explain(spoiled())
     assert [(p.image, p.view_box) for p in evidence.places[0].nearest] == [(None, None)] * NEAREST
     figure = evidence_figure(spoiled(), averaged.score(spoiled()), evidence)
@@ -154,7 +168,7 @@ def test_the_picture_names_what_it_shows(detector: Detector, normals: Path) -> N
 
 
 def test_any_name_can_be_drawn(detector: Detector) -> None:
-    strange = replace(detector, images=("two\nlines $x^$ \udcff.png",) * 8)
+    strange = with_changes(detector, images=("two\nlines $x^$ \udcff.png",) * 8)
     evidence = strange.explain(spoiled())
     assert figure_bytes(evidence_figure(spoiled(), strange.score(spoiled()), evidence), "png")
 

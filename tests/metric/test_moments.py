@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from functools import reduce
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from plain_alignment import aligned
 
+from mhpatchcore.backbone.alignment import aligned_rows
 from mhpatchcore.metric.moments import Moments
 
 SCALES = np.array([1e-3, 1.0, 30.0, 1e3])
@@ -65,7 +70,7 @@ def test_equal_batches_are_two_pass(batch: int) -> None:
 def test_any_split_is_two_pass(seed: int, n: int, cuts: list[int]) -> None:
     u = badly_scaled(n, seed)
     parts = [Moments.of(piece) for piece in pieces(u, cuts)]
-    assert_two_pass(Moments.of_all(parts, 4), u)
+    assert_two_pass(reduce(Moments.merge, parts), u)
 
 
 @settings(max_examples=60, deadline=None)
@@ -130,3 +135,63 @@ def test_updating_leaves_the_old_value_alone() -> None:
 
 def test_repr_tells_n_and_d() -> None:
     assert repr(Moments.of(np.zeros((7, 3)))) == "Moments(n=7, d=3)"
+
+
+def made_up_maps(grids: list[tuple[int, int]], images: int = 5, offset: float = 0.0) -> list[np.ndarray]:
+    """Layers (N, C, h, w) as halves, around an offset, with channels of different spread."""
+    rng = np.random.default_rng(len(grids))
+    layers = []
+    for i, grid in enumerate(grids):
+        spread = np.geomspace(0.1, 3, 3 + i)[:, None, None]
+        layers.append((offset + spread * rng.normal(size=(images, 3 + i, *grid))).astype(np.float16))
+    return layers
+
+
+def rows_of(maps: list[np.ndarray]) -> np.ndarray:
+    """All aligned patches (N·h·w, d) of images whose layers (N, C, h, w) are given, in float64."""
+    exact = [layer.astype(np.float64) for layer in maps]
+    height, width = exact[0].shape[2:]
+    each = [aligned(layer, height, width) for layer in exact]
+    return np.moveaxis(np.concatenate(each, axis=1), 1, -1).reshape(-1, sum(layer.shape[1] for layer in maps))
+
+
+GRIDS = [
+    [(6, 8)],
+    [(8, 8), (4, 4)],
+    [(7, 9), (4, 5)],
+    [(7, 5), (7, 5), (3, 2)],
+    [(9, 4), (5, 4), (2, 1), (1, 1)],
+]
+
+
+@pytest.mark.parametrize("grids", GRIDS, ids=str)
+@pytest.mark.parametrize("offset", [0.0, 30.0, 2000.0])
+def test_moments_of_layers_are_those_of_aligned_rows(grids: list[tuple[int, int]], offset: float) -> None:
+    maps = made_up_maps(grids, offset=offset)
+    moments, rows = Moments.of_maps(maps), rows_of(maps)
+    assert_two_pass(moments, rows, rel=1e-11)
+    # the rows that the bank takes are the same, in float32
+    assert np.allclose(
+        np.concatenate([aligned_rows(list(one)) for one in zip(*maps, strict=True)]), rows, rtol=1e-5
+    )
+
+
+@pytest.mark.parametrize("grids", GRIDS[1:], ids=str)
+@settings(max_examples=15, deadline=None)
+@given(st.lists(st.integers(0, 11), max_size=5))
+def test_moments_of_layers_over_any_split(grids: list[tuple[int, int]], cuts: list[int]) -> None:
+    maps = made_up_maps(grids, images=11, offset=100.0)
+    edges = sorted({0, 11, *cuts})
+    parts = [Moments.of_maps([layer[a:b] for layer in maps]) for a, b in pairwise(edges)]
+    assert_two_pass(reduce(Moments.merge, parts), rows_of(maps), rel=1e-11)
+
+
+def test_moments_of_one_cell_have_no_spread() -> None:
+    moments = Moments.of_maps(made_up_maps([(1, 1), (1, 1)], images=1, offset=50.0))
+    assert moments.n == 1 and not moments.M2.any()
+
+
+def test_symmetry_is_exact() -> None:
+    moments = Moments.of_maps(made_up_maps([(7, 9), (4, 5)]))
+    off_diagonal = moments.M2[:3, 3:]
+    assert off_diagonal.any() and np.array_equal(off_diagonal, moments.M2[3:, :3].T)

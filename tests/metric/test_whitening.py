@@ -4,39 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from sklearn.decomposition import IncrementalPCA
+from made_up_descriptors import exact, sample, squared_distances
 
+from mhpatchcore.backbone.alignment import aligned_rows
 from mhpatchcore.errors import UserError
 from mhpatchcore.metric.moments import Moments
-from mhpatchcore.metric.whitening import (
-    Reduction,
-    Whitening,
-    fit_whitening,
-    jittered_cholesky,
-    principal_directions,
-    reduce_by,
-    reduce_by_ipca,
-    regularised,
-    retained_dimension,
-)
-
-
-def sample(n: int, d: int, seed: int = 0) -> np.ndarray:
-    """Rows (n, d) around a mean of their own, with variances over two decades along oblique directions."""
-    rng = np.random.default_rng(seed)
-    directions = np.linalg.qr(rng.normal(size=(d, d)))[0]
-    return rng.normal(size=d) + (rng.normal(size=(n, d)) * np.geomspace(1, 0.1, d)) @ directions
-
-
-def exact(whitening: Whitening, u: np.ndarray) -> np.ndarray:
-    """z = A(u − mean) in float64."""
-    return (u - whitening.mean) @ whitening.A.T
-
-
-def squared_distances(z: np.ndarray) -> np.ndarray:
-    return ((z[:, None] - z[None]) ** 2).sum(axis=2)
+from mhpatchcore.metric.reduction import Reduction, no_reduction, reduce_by
+from mhpatchcore.metric.whitening import fit_whitening, jittered_cholesky, regularised
+from mhpatchcore.runtime.parallel import one_blas_thread
 
 
 def mahalanobis(u: np.ndarray, W: np.ndarray, lam: float, jitter: float = 0.0) -> np.ndarray:
@@ -53,11 +28,10 @@ def mahalanobis(u: np.ndarray, W: np.ndarray, lam: float, jitter: float = 0.0) -
 @pytest.mark.parametrize("variance", [0.9, 1.0, None, "as it is"])
 def test_whitened_distance_is_mahalanobis_distance(lam: float, variance: float | str | None) -> None:
     u = sample(60, 8)
-    if variance == "as it is":  # without reduction the covariance is not diagonal
-        reduction = Reduction(np.eye(8), np.diag(Moments.of(u).covariance))
-    else:
-        reduction = reduce_by(Moments.of(u), variance)
-    whitening = fit_whitening(Moments.of(u), reduction, lam)
+    moments = Moments.of(u)
+    # without reduction the covariance is not diagonal
+    reduction = no_reduction(moments) if variance == "as it is" else reduce_by(moments, variance)
+    whitening = fit_whitening(moments, reduction, lam)
     wanted = mahalanobis(u, reduction.W, lam, whitening.jitter)
     assert np.allclose(squared_distances(exact(whitening, u)), wanted, rtol=1e-8, atol=1e-10)
     assert np.allclose(squared_distances(whitening(u)), wanted, rtol=2e-4, atol=1e-5)
@@ -77,69 +51,6 @@ def test_euclidean_metric_is_the_plain_projection() -> None:
     whitening = fit_whitening(Moments.of(u), reduction, lam=0.07, metric="euclidean")
     assert np.allclose(whitening(u), (u - u.mean(axis=0)) @ reduction.W, atol=1e-5)
     assert (whitening.lam, whitening.jitter) == (0.0, 0.0)
-
-
-@settings(max_examples=100, deadline=None)
-@given(
-    st.lists(st.integers(0, 50), min_size=1, max_size=30),
-    st.integers(1, 100),
-    st.sampled_from([1, 0.1, 3.7e-9]),
-)
-def test_retained_dimension_is_minimal(variances: list[int], percent: int, unit: float) -> None:
-    variances = sorted(variances, reverse=True)
-    total = sum(variances)
-    enough = [q for q in range(1, len(variances) + 1) if 100 * sum(variances[:q]) >= percent * total]
-    assert retained_dimension(unit * np.array(variances), percent / 100) == enough[0]
-
-
-@pytest.mark.parametrize("d", [3, 152, 1024])
-def test_rounding_of_sums_keeps_no_further_direction(d: int) -> None:
-    assert [retained_dimension(np.full(d, 0.1), q / d) for q in range(1, d + 1)] == list(range(1, d + 1))
-
-
-@pytest.mark.parametrize("d", [3, 152, 1024])
-def test_full_variance_keeps_every_direction_that_has_some(d: int) -> None:
-    variances = np.sort(np.random.default_rng(d).uniform(0.1, 1, d))[::-1]
-    assert retained_dimension(variances, 1.0) == d
-    assert retained_dimension(np.append(variances, np.zeros(5)), 1.0) == d
-
-
-def test_reduction_by_number_by_variance_or_not_at_all() -> None:
-    moments = Moments.of(sample(100, 6))
-    assert reduce_by(moments, components=2).W.shape == (6, 2)
-    assert reduce_by(moments, components=99).W.shape == (6, 6)
-    assert reduce_by(moments, None).W.shape == (6, 6)
-    kept = reduce_by(moments, 0.9)
-    assert 1 < kept.W.shape[1] < 6 and 0.9 <= kept.retained < 1
-    assert np.allclose(kept.W.T @ kept.W, np.eye(kept.W.shape[1]), atol=1e-12)
-
-
-def test_directions_fall_in_variance_and_have_one_sign() -> None:
-    covariance = Moments.of(sample(100, 6)).covariance
-    variances, directions = principal_directions(covariance)
-    assert np.all(np.diff(variances) <= 0)
-    assert np.allclose(directions @ np.diag(variances) @ directions.T, covariance, atol=1e-12)
-    assert np.all(directions[np.abs(directions).argmax(axis=0), np.arange(6)] > 0)
-
-
-@pytest.mark.parametrize(("n", "batch", "components"), [(300, 40, 4), (300, 100, None), (15, 15, None)])
-def test_pca_and_ipca_agree(n: int, batch: int, components: int | None) -> None:
-    d, u = 10, sample(n, 10, seed=1)
-    moments = Moments.of(u)
-    ipca = IncrementalPCA(batch_size=batch).fit(u)
-    ours, theirs = reduce_by(moments, None, components), reduce_by_ipca(ipca, None, components)
-    assert ours.W.shape == theirs.W.shape == (d, components or d)
-    assert np.allclose(ours.W @ ours.W.T, theirs.W @ theirs.W.T, atol=1e-6)
-    distances = [
-        squared_distances(exact(fit_whitening(moments, reduction, 0.07), u)) for reduction in (ours, theirs)
-    ]
-    assert np.allclose(*distances, rtol=1e-6, atol=1e-9)
-
-
-def test_pca_and_ipca_keep_the_same_number_by_variance() -> None:
-    u = sample(300, 10, seed=2)
-    ipca = IncrementalPCA(batch_size=50).fit(u)
-    assert reduce_by(Moments.of(u), 0.95).W.shape == reduce_by_ipca(ipca, 0.95).W.shape
 
 
 @pytest.mark.parametrize("lam", [0.0, 0.07])
@@ -201,9 +112,36 @@ def test_what_cannot_be_factored_says_what_to_change(covariance: np.ndarray) -> 
         jittered_cholesky(covariance)
 
 
-def test_reprs_and_retained_share() -> None:
+def test_repr_tells_what_it_is() -> None:
     reduction = Reduction(np.eye(4)[:, :2], np.array([6.0, 3.0, 1.0, 0.0]))
-    assert reduction.retained == 0.9
-    assert Reduction(np.eye(2)[:, :1], np.zeros(2)).retained == 1.0
     whitening = fit_whitening(Moments.of(sample(30, 4)), reduction, lam=0.07)
     assert repr(whitening) == "Whitening(d=4, k=2, retained=0.9000, lam=0.07)"
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+@pytest.mark.parametrize("grids", [[(6, 7)], [(8, 6), (4, 3)], [(7, 9), (4, 5), (2, 1)]], ids=str)
+def test_layers_are_whitened_on_their_own_grids_as_their_aligned_rows_are(
+    grids: list[tuple[int, int]], dtype: type
+) -> None:
+    rng = np.random.default_rng(0)
+    maps = [(20 + rng.normal(size=(4 + i, *grid))).astype(dtype) for i, grid in enumerate(grids)]
+    rows = aligned_rows(maps)
+    whitening = fit_whitening(Moments.of(rows), reduce_by(Moments.of(rows), 0.99), lam=0.07)
+    z = whitening.of_maps(maps)
+    assert z.shape == (grids[0][0] * grids[0][1], whitening.k) and z.dtype == np.float32
+    assert np.allclose(z, exact(whitening, rows), atol=1e-3)
+
+
+def test_descriptors_of_whitened_rows_whiten_to_them() -> None:
+    u = sample(40, 7)
+    whitening = fit_whitening(Moments.of(u), reduce_by(Moments.of(u), components=4), lam=0.07)
+    z = np.random.default_rng(1).normal(size=(9, 4)).astype(np.float32)
+    assert np.allclose(exact(whitening, whitening.inverse(z)), z, atol=1e-4)
+
+
+def test_rows_do_not_depend_on_those_around_them() -> None:
+    u = sample(3000, 6).astype(np.float16)
+    whitening = fit_whitening(Moments.of(u), reduce_by(Moments.of(u), None), lam=0.07)
+    with one_blas_thread():
+        together = whitening(u)
+        assert np.array_equal(together[1024:2048], whitening(u[1024:2048]))

@@ -12,22 +12,37 @@ from html.parser import HTMLParser
 from math import nan
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 from small_detector import PIXELS, small_detector, with_threshold
 from typer.testing import CliRunner
 
+from mhpatchcore import Config, Detector
 from mhpatchcore.cli.app import app
 from mhpatchcore.demo.dataset import vial_image, write_demo_dataset
 from mhpatchcore.errors import ImageError, UserError
-from mhpatchcore.evaluation.evaluate import evaluate
+from mhpatchcore.evaluation.evaluate import Judged, evaluate
 from mhpatchcore.inputs.datasets import Dataset, Sample, load_dataset
+from mhpatchcore.report import evaluation as report
 from mhpatchcore.report import gallery as gallery_module
 from mhpatchcore.report import pictures, wording
 from mhpatchcore.report.drawing import overlay
 from mhpatchcore.report.evaluation import write_report
-from mhpatchcore.report.gallery import FALSE_ALARM, FOUND, MISSED, PASSED, Gallery
+from mhpatchcore.report.gallery import (
+    ELSEWHERE,
+    FALSE_ALARM,
+    FOUND,
+    MISSED,
+    NOT_JUDGED,
+    PASSED,
+    REJECTED,
+    VERDICTS,
+    Gallery,
+    verdict_of,
+)
+from mhpatchcore.report.page import breakable
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +52,7 @@ def vials(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 
 
 @pytest.fixture(scope="module")
-def median_detector(vials: Dataset):  # type: ignore[no-untyped-def]
+def median_detector(vials: Dataset) -> Detector:
     """A detector with false alarms and misses, since its threshold is the median score."""
     scores = [judged.score for judged in evaluate(small_detector(), vials).images]
     return with_threshold(small_detector(), float(np.median(scores)))
@@ -68,7 +83,7 @@ class Page(HTMLParser):
         return [attributes for name, attributes in self.tags if name == tag]
 
 
-def test_page_needs_nothing_from_elsewhere(vials: Dataset, median_detector, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_page_needs_nothing_from_elsewhere(vials: Dataset, median_detector: Detector, tmp_path: Path) -> None:
     write_report(median_detector, vials, tmp_path / "report.html")
     html = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert not re.search(r"https?://|//[a-z]+\.|@import|url\(", html)
@@ -85,17 +100,18 @@ def test_page_needs_nothing_from_elsewhere(vials: Dataset, median_detector, tmp_
     assert all(a.get("aria-label") or a.get("aria-hidden") for a in page.all("svg"))
 
 
-def test_page_tells_what_was_evaluated(vials: Dataset, median_detector, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_page_tells_what_was_evaluated(vials: Dataset, median_detector: Detector, tmp_path: Path) -> None:
     evaluation = write_report(median_detector, vials, tmp_path / "report.html")
     html = (tmp_path / "report.html").read_text(encoding="utf-8")
     text = Page(html).text
     for sample in vials.test:
         assert f"{sample.kind}/{sample.path.name}" in text
-    found = evaluation.image.n_anomalous - len(evaluation.misses)
-    assert f"{found} of 12 defects found, {len(evaluation.false_alarms)} of 6 good parts rejected" in text
+    rejected = f"{len(evaluation.rejected)} of 12 defects rejected ({evaluation.found} found where they are)"
+    assert f"{rejected}, {len(evaluation.false_alarms)} of 6 good parts rejected" in text
+    assert "Tested on 6 good and 12 defective images that the model has not learnt from." in text
     assert f"{evaluation.image.auroc:.3f}" in text
     assert evaluation.pixel is not None and f"{evaluation.pixel.aupro:.3f}" in text
-    info = median_detector.backbone.info
+    info = median_detector.scales[0].backbone.info
     for fact in (info.name, info.weights_sha256, "peak RSS", "always-full"):
         assert fact in text
     assert html.count("<tr>") == len(vials.test) + 5 + 1 + 3  # images, kinds, a phase, and three headers
@@ -114,12 +130,14 @@ def test_names_cannot_smuggle_in_markup(tmp_path: Path) -> None:
     assert evil in unescape(html) and evil in Page(html).text
 
 
-def test_gallery_is_capped_and_shows_the_worst_first(vials: Dataset, median_detector, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_gallery_is_capped_and_shows_the_worst_first(
+    vials: Dataset, median_detector: Detector, tmp_path: Path
+) -> None:
     evaluation = write_report(median_detector, vials, tmp_path / "report.html", max_gallery=12)
     html = (tmp_path / "report.html").read_text(encoding="utf-8")
-    shown = re.findall(r'<strong class="name">(.*?)</strong>', html)
+    shown = re.findall(r'<strong class="name">(.*?)</strong>', html.replace("<wbr>", ""))
     assert 0 < len(shown) <= 12
-    worst = [*evaluation.false_alarms[:4], *evaluation.misses[:4]]
+    worst = [*evaluation.false_alarms[:3], *evaluation.misses[:3]]
     assert shown[: len(worst)] == [f"{judged.kind}/{judged.path.name}" for judged in worst]
     write_report(median_detector, vials, tmp_path / "none.html", max_gallery=0)
     assert "<article" not in (tmp_path / "none.html").read_text(encoding="utf-8")
@@ -138,27 +156,111 @@ def test_gallery_holds_few_pictures_whatever_comes(
         return picture
 
     monkeypatch.setattr(gallery_module, "picture_of", picture_of)
+    monkeypatch.setattr(gallery_module, "outline_note", lambda result: "")
     kinds = [f"kind {i}" for i in range(n_kinds)]
     gallery = Gallery(kinds, limit)
     rng = np.random.default_rng(0)
-    offered = [
-        (rng.random() < 0.5, rng.random() < 0.5, float(rng.random()), rng.choice(kinds)) for _ in range(2000)
-    ]
-    for i, (bad, flagged, score, kind) in enumerate(offered):
-        sample = Sample(Path(f"{i}.png"), kind if bad else "good", bad)
-        gallery.offer(sample, SimpleNamespace(score=score, p_value=0.5, is_anomalous=flagged))  # type: ignore[arg-type]
+    offered = []
+    for i in range(2000):
+        bad, flagged, located, score = (
+            rng.random() < 0.5,
+            rng.random() < 0.5,
+            rng.random() < 0.5,
+            rng.random(),
+        )
+        sample = Sample(Path(f"{i}.png"), str(rng.choice(kinds)) if bad else "good", bad)
+        judged = Judged(sample.path, sample.kind, bad, score, flagged, 0.5, located if bad else None)
+        offered.append(judged)
+        gallery.offer(sample, SimpleNamespace(score=score, p_value=0.5), judged)  # type: ignore[arg-type]
         assert sum(reference() is not None for reference in alive) <= 2 * limit + 1
-    exhibits = gallery.exhibits()
-    assert len(exhibits) <= limit
-    verdicts = [exhibit.verdict for exhibit in exhibits]
-    assert verdicts == sorted(verdicts, key=[FALSE_ALARM, MISSED, FOUND, PASSED].index)
-    alarms = sorted((score for bad, flagged, score, _ in offered if flagged and not bad), reverse=True)
-    assert [e.score for e in exhibits if e.verdict == FALSE_ALARM] == alarms[: limit // 3]
-    misses = sorted(score for bad, flagged, score, _ in offered if bad and not flagged)
-    assert [e.score for e in exhibits if e.verdict == MISSED] == misses[: limit // 3]
+    items = gallery.items()
+    assert len(items) <= limit
+    verdicts = [item.verdict for item in items]
+    assert verdicts == sorted(verdicts, key=VERDICTS.index)
+
+    def scores(verdict: str, falling: bool) -> list[float]:
+        return sorted((one.score for one in offered if verdict_of(one) == verdict), reverse=falling)
+
+    for verdict, falling, room in (
+        (FALSE_ALARM, True, limit // 4),
+        (MISSED, False, limit // 4),
+        (ELSEWHERE, True, limit // 6),
+    ):
+        assert [item.score for item in items if item.verdict == verdict] == scores(verdict, falling)[:room]
     if limit == 48:
-        assert {e.kind for e in exhibits if e.verdict == FOUND} <= set(kinds)
+        assert {item.kind for item in items if item.verdict == FOUND} <= set(kinds)
         assert PASSED in verdicts or n_kinds == 60
+
+
+@pytest.mark.parametrize(
+    ("bad", "flagged", "located", "verdict"),
+    [
+        (False, True, None, FALSE_ALARM),
+        (False, False, None, PASSED),
+        (True, False, True, MISSED),
+        (True, True, True, FOUND),
+        (True, True, False, ELSEWHERE),
+        (True, True, None, REJECTED),
+        (True, None, None, NOT_JUDGED),
+        (False, None, None, NOT_JUDGED),
+    ],
+)
+def test_verdicts(bad: bool, flagged: bool | None, located: bool | None, verdict: str) -> None:
+    assert verdict_of(Judged(Path("1.png"), "kind", bad, 1.0, flagged, 0.5, located)) == verdict
+
+
+def test_a_defect_rejected_for_something_elsewhere_is_not_called_found(
+    vials: Dataset, median_detector: Detector
+) -> None:
+    evaluation = evaluate(median_detector, vials)
+    elsewhere = tuple(replace(j, located=False if j.is_anomalous else None) for j in evaluation.images)
+    html = report.render(median_detector, replace(evaluation, images=elsewhere), [], {})
+    assert "(0 found where they are)" in html and 'class="badge found"' not in html
+    assert html.count('class="badge rejected-elsewhere"') == len(evaluation.rejected) > 0
+
+
+def test_the_page_names_what_was_left_out(vials: Dataset, tmp_path: Path) -> None:
+    learnt = [sample.path for sample in vials.test if not sample.is_anomalous][:4]
+    detector = Detector.fit(learnt, Config(sizes=96, K=100))
+    write_report(detector, vials, tmp_path / "report.html")
+    page = Page((tmp_path / "report.html").read_text(encoding="utf-8"))
+    assert (
+        "Tested on 2 good and 12 defective images" in page.text and "4 that it has learnt from" in page.text
+    )
+    listed = page.text.split("so they cannot test it.")[1]
+    assert all(f"good/{path.name}" in listed for path in learnt)
+    assert "#left-out" in {link.get("href") for link in page.all("a")}
+
+
+def test_every_section_of_a_page_is_in_its_menu(vials: Dataset, tmp_path: Path) -> None:
+    write_report(small_detector(), vials, tmp_path / "report.html")
+    page = Page((tmp_path / "report.html").read_text(encoding="utf-8"))
+    sections = [f"#{section['id']}" for section in page.all("section")]
+    menu = [link["href"] for link in page.all("a") if link["href"] in sections]
+    assert menu == sections and len(sections) >= 6
+
+
+def test_both_thresholds_are_explained_where_they_stand(vials: Dataset, tmp_path: Path) -> None:
+    write_report(small_detector(), vials, tmp_path / "report.html")
+    text = Page((tmp_path / "report.html").read_text(encoding="utf-8")).text
+    assert wording.IMAGE_THRESHOLD in text and wording.PIXEL_THRESHOLD in text
+    assert "There are two thresholds." in text
+
+
+def test_words_of_a_table_are_broken_at_marks_only() -> None:
+    assert breakable("a_b/c-d.png") == "a_<wbr>b/<wbr>c-<wbr>d.png"
+    assert breakable("<b>/") == "&lt;b&gt;/<wbr>"
+    css = (Path(report.__file__).parent / "page.css.j2").read_text()
+    (cells,) = re.findall(r"^th, td \{.*\}$", css, re.MULTILINE)[:1]
+    assert "overflow-wrap: break-word" in cells  # with "anywhere" a column may be as narrow as a letter
+
+
+def test_cropped_models_tell_both_kinds_of_pixel_figures(vials: Dataset) -> None:
+    told = {tile.label: tile.value for tile in wording.tiles(evaluate(small_detector(resize=128), vials))}
+    assert {"Pixel AUROC", "Whole-image pixel AUROC"} <= set(told)
+    assert "Whole-image AUPRO" not in {
+        tile.label for tile in wording.tiles(evaluate(small_detector(), vials))
+    }
 
 
 def test_image_level_set_without_threshold(vials: Dataset, tmp_path: Path) -> None:
@@ -167,6 +269,9 @@ def test_image_level_set_without_threshold(vials: Dataset, tmp_path: Path) -> No
     html = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "AUPRO" not in html and "There are no masks" in html
     assert "has no threshold" in html and "inf" not in Page(html).text.split()
+    assert (
+        "12 defects and 6 good parts scored, none of them judged" in html and "missed" not in Page(html).text
+    )
     assert "outline truth" not in html and "ground truth" not in html
 
 
@@ -252,6 +357,7 @@ def test_wording_of_shares_and_promises(vials: Dataset) -> None:
     detector = small_detector()
     told = wording.promise(evaluate(detector, vials), detector)
     assert "set from 8 good images" in told and "cannot support the 1 %" in told
+    assert "in nine of ten cases" in told
 
 
 def test_command(vials: Dataset, tmp_path: Path) -> None:
@@ -260,7 +366,8 @@ def test_command(vials: Dataset, tmp_path: Path) -> None:
     runner = CliRunner()
     told = runner.invoke(app, ["evaluate", str(model), root, "--report", str(tmp_path / "r.html"), "-q"])
     assert told.exit_code == 0, told.output
-    assert "defects found" in told.stdout and "by pixel" in told.stdout and "r.html" in told.stdout
+    assert "bad rejected" in told.stdout and "found where they are" in told.stdout
+    assert "by pixel" in told.stdout and "r.html" in told.stdout
     assert (tmp_path / "r.html").stat().st_size > 50_000
     told = runner.invoke(app, ["evaluate", str(model), root, "--json", "-q"])
     facts = json.loads(told.stdout)
@@ -275,3 +382,26 @@ def test_command_says_null_where_there_is_no_number(tmp_path: Path) -> None:
     told = CliRunner().invoke(app, ["evaluate", str(tmp_path / "vials.mhpc"), str(root), "--json", "-q"])
     facts = json.loads(told.stdout, parse_constant=pytest.fail)
     assert facts["image_auroc"] is None and facts["image_n_normal"] == 2
+
+
+def test_the_command_asks_what_folders_hold_and_leaves_learnt_images_out(tmp_path: Path) -> None:
+    vials = write_demo_dataset(tmp_path / "vials", train=6, good=3, per_defect=1, pixels=PIXELS)
+    parts = tmp_path / "parts"
+    shutil.copytree(vials / "train" / "good", parts / "good")
+    shutil.copytree(vials / "test" / "good", parts / "fresh")
+    shutil.copytree(vials / "test" / "scratch", parts / "scratch")
+    model = tmp_path / "part.mhpc"
+    Detector.fit(parts / "good", Config(sizes=96, K=100)).save(model)
+    runner = CliRunner()
+
+    def evaluated(*flags: str) -> Any:
+        return runner.invoke(app, ["evaluate", str(model), str(parts), "--json", "-q", *flags])
+
+    asked = evaluated()
+    assert isinstance(asked.exception, UserError) and "fresh good or defective" in str(asked.exception)
+    facts = json.loads(evaluated("--good", "fresh").stdout)
+    assert (facts["image_n_normal"], facts["image_n_anomalous"]) == (3, 1)
+    assert len(facts["left_out"]) == 6 and facts["problems"][0].startswith("6 test images left out")
+    shutil.rmtree(parts / "fresh")
+    refused = evaluated()
+    assert isinstance(refused.exception, UserError) and "learnt from all 6 good" in str(refused.exception)

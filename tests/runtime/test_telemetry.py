@@ -34,53 +34,55 @@ def resettable() -> None:
 
 
 def test_phases_have_names_times_and_items() -> None:
-    told: list[tuple[str, int, int]] = []
-    telemetry = Telemetry(also=lambda *report: told.append(report))
-    telemetry.progress("extract", 0, 10)
-    time.sleep(0.05)
-    telemetry.progress("extract", 10, 10)
-    telemetry.progress("bank", 1, 1)
-    telemetry.finish()
-    telemetry.finish()
+    telemetry = Telemetry()
+    with telemetry.phase("extract") as told:
+        time.sleep(0.05)
+        told.items = 10
+    with telemetry.phase("bank") as told:
+        told.items = 1
     extract, bank = telemetry.phases
     assert (extract.name, extract.items, bank.name, bank.items) == ("extract", 10, "bank", 1)
     assert extract.wall_seconds >= 0.05 > extract.cpu_seconds >= 0
     assert extract.items_per_second == pytest.approx(10 / extract.wall_seconds)
-    assert told == [("extract", 0, 10), ("extract", 10, 10), ("bank", 1, 1)]
+
+
+def test_a_phase_that_fails_is_measured_all_the_same() -> None:
+    telemetry = Telemetry()
+    with pytest.raises(ZeroDivisionError), telemetry.phase("bank"):
+        raise ZeroDivisionError
+    assert [phase.name for phase in telemetry.phases] == ["bank"]
 
 
 def test_costs_are_charged_to_the_phase_that_causes_them() -> None:
     telemetry = Telemetry()
-    telemetry.progress("extract", 0, 1)
-    started = time.thread_time()
-    sum(range(3_000_000))
-    telemetry.spent("moments", cpu_seconds=time.thread_time() - started)
-    telemetry.spent("extract", bytes_spooled=1000)
-    telemetry.spent("extract", bytes_spooled=500)
-    telemetry.progress("moments", 1, 1)
-    telemetry.progress("extract", 1, 1)
-    telemetry.finish()
+    with telemetry.phase("extract"):
+        started = time.thread_time()
+        sum(range(3_000_000))
+        telemetry.move(time.thread_time() - started, "extract", "moments")
+        telemetry.stored("extract", 1000)
+        telemetry.stored("extract", 500)
+    for name in ("moments", "extract"):
+        with telemetry.phase(name):
+            pass
     first, moments, second = telemetry.phases
-    assert moments.cpu_seconds > 0.02 > first.cpu_seconds > 0
-    assert (first.bytes_spooled, moments.bytes_spooled, second.bytes_spooled) == (1500, 0, 0)
+    assert moments.cpu_seconds > 0.02 > first.cpu_seconds > -0.02
+    assert (first.bytes_stored, moments.bytes_stored, second.bytes_stored) == (1500, 0, 0)
 
 
 def test_cpu_time_counts_children() -> None:
     telemetry = Telemetry()
-    telemetry.progress("score", 0, 1)
-    subprocess.run([sys.executable, "-c", "sum(range(3_000_000))"], check=True)
-    telemetry.finish()
+    with telemetry.phase("score"):
+        subprocess.run([sys.executable, "-c", "sum(range(3_000_000))"], check=True)
     assert telemetry.phases[0].cpu_seconds > 0.01
 
 
 def test_a_short_spike_is_seen_in_its_phase_alone(resettable: None) -> None:
     telemetry = Telemetry()
     before = current_rss()
-    telemetry.progress("calm", 0, 1)
-    telemetry.progress("spike", 0, 1)
-    spike()
-    telemetry.progress("after", 0, 1)
-    telemetry.finish()
+    for name in ("calm", "spike", "after"):
+        with telemetry.phase(name):
+            if name == "spike":
+                spike()
     calm, spiky, after = (phase.peak_rss for phase in telemetry.phases)
     assert spiky > before + 0.9 * SPIKE
     assert calm < before + 0.5 * SPIKE and after < before + 0.5 * SPIKE
@@ -97,8 +99,8 @@ def test_the_peak_of_the_whole_covers_what_lies_outside_the_phases(resettable: N
         if moment == when:
             spike()
         if moment != "after":
-            telemetry.progress(moment, 0, 1)
-            telemetry.finish()
+            with telemetry.phase(moment):
+                pass
     assert telemetry.peak_rss > before + 0.9 * SPIKE
     assert all(phase.peak_rss < before + 0.5 * SPIKE for phase in telemetry.phases)
 
@@ -106,10 +108,10 @@ def test_the_peak_of_the_whole_covers_what_lies_outside_the_phases(resettable: N
 def test_a_child_counts_in_the_phase_it_ran_in(resettable: None) -> None:
     size = max(own_peak(), children_peak()) + 50 * MB
     telemetry = Telemetry()
-    telemetry.progress("child", 0, 1)
-    subprocess.run([sys.executable, "-c", f"b'x' * {size}"], check=True)
-    telemetry.progress("after", 0, 1)
-    telemetry.finish()
+    with telemetry.phase("child"):
+        subprocess.run([sys.executable, "-c", f"b'x' * {size}"], check=True)
+    with telemetry.phase("after"):
+        pass
     child, after = (phase.peak_rss for phase in telemetry.phases)
     assert child >= size > after
     assert telemetry.peak_rss == child == children_peak()
@@ -121,18 +123,24 @@ def test_without_the_reset_a_peak_is_that_so_far(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(measured.Path, "write_text", forbidden)
     telemetry = Telemetry()
-    telemetry.progress("score", 1, 1)
-    telemetry.finish()
+    with telemetry.phase("score"):
+        pass
     assert telemetry.phases[0].peak_rss >= current_rss() // 2
 
 
 def test_everything_travels_as_json() -> None:
     telemetry = Telemetry()
-    telemetry.progress("score", 1, 1)
-    telemetry.finish()
-    told = json.loads(json.dumps(telemetry.to_json()))
-    assert set(told) == {"baseline_rss", "peak_rss", "phases"}
-    assert {"name", "wall_seconds", "cpu_seconds", "peak_rss", "items", "items_per_second"} <= set(
-        told["phases"][0]
-    )
-    assert told["peak_rss"] >= told["phases"][0]["peak_rss"] > 0
+    with telemetry.phase("score") as told:
+        told.items = 1
+    written = json.loads(json.dumps(telemetry.to_json()))
+    assert set(written) == {"baseline_rss", "peak_rss", "phases"}
+    assert {
+        "name",
+        "wall_seconds",
+        "cpu_seconds",
+        "peak_rss",
+        "items",
+        "items_per_second",
+        "bytes_stored",
+    } == set(written["phases"][0])
+    assert written["peak_rss"] >= written["phases"][0]["peak_rss"] > 0

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.ndimage import gaussian_filter
 
-from mhpatchcore.inputs.images import Geometry, Preprocessing
+from mhpatchcore.inputs.views import Geometry, View
 from mhpatchcore.scoring.maps import Region, original_map, regions_of, view_map
 
 
@@ -49,12 +49,12 @@ def test_view_map_is_bilinear_then_gaussian(
 
 @pytest.mark.parametrize("sigma", [0.0, 4.0])
 def test_a_view_of_the_original_size_is_the_original_map(sigma: float) -> None:
-    scores, where = random_scores(6, 6), Preprocessing(48, 48).geometry(48, 48)
+    scores, where = random_scores(6, 6), View(48, 48).geometry(48, 48)
     assert np.allclose(original_map(scores, 48, 48, sigma, where), view_map(scores, 48, 48, sigma), rtol=1e-5)
 
 
 def test_the_whole_image_is_the_stretched_view() -> None:
-    scores, where = random_scores(6, 6), Preprocessing(48, 48).geometry(70, 110)
+    scores, where = random_scores(6, 6), View(48, 48).geometry(70, 110)
     wanted = bilinear(view_map(scores, 48, 48, 2.0), 70, 110)
     assert np.allclose(original_map(scores, 48, 48, 2.0, where), wanted, rtol=1e-4)
 
@@ -64,7 +64,7 @@ def test_the_whole_image_is_the_stretched_view() -> None:
 def test_a_peak_lands_where_the_patch_lies_in_the_original(
     cell: tuple[int, int], height: int, width: int
 ) -> None:
-    where = Preprocessing(224, 224, resize=256).geometry(height, width)
+    where = View(224, 224, resize=256).geometry(height, width)
     scores = np.zeros((14, 14), np.float32)
     scores[cell] = 1
     heat = original_map(scores, 224, 224, 4.0, where)

@@ -22,19 +22,38 @@ class FeatureMap:
 
 
 @dataclass(frozen=True)
-class Architecture:
-    """A network by name: how images enter it and which layers describe patches.
+class Package:
+    """Weights that come as a package of the Python registry, whose `file_class` tells the path of the file."""
 
-    `build` writes the network into a graph, as far as the wanted layers, and returns the layers by name; `head`
-    adds the ImageNet classifier (used to prove that the weights are in the right places). `descriptor` is the one that
-    suits the network, `published` the one that PatchCore takes with its family.
+    name: str
+    file_class: str
+
+
+@dataclass(frozen=True)
+class Hub:
+    """Weights on the Hugging Face hub, timm/<name>.<tag>; `tag`, the training recipe, is that which is usual."""
+
+    name: str
+    tag: str
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """A network by name: where its weights are, how images enter it and which layers describe patches.
+
+    `build` writes the network for images of one size into a graph, as far as the wanted layers, and returns the layers
+    by name; `head`, where there is one, adds the ImageNet classifier (used to prove that the weights are in the right
+    places). `descriptor` is the one that suits the network, `published` the one that PatchCore takes with its family.
+    The sides of images are a `multiple` of some number of pixels.
     """
 
     name: str
-    build: Callable[[Graph, State, str, Collection[str]], Mapping[str, FeatureMap]]
-    head: Callable[[Graph, State, Mapping[str, FeatureMap]], str]
+    weights: Package | Hub
+    build: Callable[[Graph, State, str, tuple[int, int], Collection[str]], Mapping[str, FeatureMap]]
     layers: tuple[str, ...]
     descriptor: str
     published: str
     mean: tuple[float, float, float] = IMAGENET_MEAN
     std: tuple[float, float, float] = IMAGENET_STD
+    multiple: int = 1
+    head: Callable[[Graph, State, Mapping[str, FeatureMap]], str] | None = None

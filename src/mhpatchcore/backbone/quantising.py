@@ -2,7 +2,7 @@
 
 Weights are quantised per channel, in 7 of 8 bits: without VNNI instructions the sums of two 8-bit products overflow
 (ResNet-18's descriptors were off by 48 % instead of 11 %), and a model must run elsewhere than it was made. The
-descriptor tail stays in float32, and so do its named tensors, from which scoring continues.
+descriptor tail stays in float32.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 import onnx
 
-from mhpatchcore.backbone.descriptors import LOCAL
-from mhpatchcore.backbone.session import Backbone
+from mhpatchcore.backbone.session import Backbone, silent_onnx_runtime
 from mhpatchcore.errors import ImageError, UserError
-from mhpatchcore.inputs.images import ImageLike, Preprocessing, load_view, spread
+from mhpatchcore.inputs.sources import ImageLike, spread
+from mhpatchcore.inputs.views import View, load_views
 from mhpatchcore.runtime.arrays import Array
 from mhpatchcore.runtime.memory import give_back
 
@@ -29,32 +29,34 @@ RANGE_IMAGES = 32
 OPERATORS = ["Conv", "Add", "Relu", "Clip", "MaxPool"]
 
 
-def at_precision(
-    backbone: Backbone, precision: str, images: Sequence[ImageLike], preprocessing: Preprocessing
-) -> Backbone:
+def at_precision(backbone: Backbone, precision: str, images: Sequence[ImageLike], view: View) -> Backbone:
     """The backbone as it is (fp32), quantised (int8), or quantised where that was found to be faster (auto)."""
     if precision == "fp32" or (precision == "auto" and not gains(backbone.graph)):
         return backbone
     some = [images[i] for i in spread(len(images), RANGE_IMAGES)]
-    return quantised(backbone, _readable(some, preprocessing))
+    return quantised(backbone, _readable(some, view))
 
 
 def gains(graph: bytes) -> bool:
     """Whether int8 pays on this machine: not for depthwise convolutions, and only where it was measured (AVX2)."""
-    convolutions = [node for node in onnx.load_model_from_string(graph).graph.node if node.op_type == "Conv"]
+    model = onnx.load_model_from_string(graph)
+    convolutions = [node for node in model.graph.node if node.op_type == "Conv"]
     # the tail's pooling is a depthwise convolution too, one for each layer
     depthwise = [node for node in convolutions if any(a.name == "group" and a.i > 1 for a in node.attribute)]
-    return len(depthwise) < len(convolutions) / 4 and "avx2" in _cpu_flags()
+    if _multiplies_matrices(model) or len(depthwise) >= len(convolutions) / 4:
+        return False
+    return "avx2" in _cpu_flags()
 
 
 def quantised(backbone: Backbone, views: Iterable[Array]) -> Backbone:
     """The backbone with its convolutions in int8; `views` (H, W, 3) show what ranges its activations take."""
+    silent_onnx_runtime()
     from onnxruntime import quantization as q
 
     model = onnx.load_model_from_string(backbone.graph)
-    shapes = {info.name: info for info in model.graph.value_info}
-    made_by = {output: node for node in model.graph.node for output in node.output}
-    tail = [made_by[node.input[0]].name for node in model.graph.node if node.name.startswith(LOCAL)]
+    if _multiplies_matrices(model):
+        raise UserError(f"{backbone.info.name} has few convolutions to quantise: use --precision fp32")
+    tail = _tail(model)
     with tempfile.TemporaryDirectory(prefix="mhpatchcore-int8-") as folder, _no_advice():
         path = Path(folder) / "int8.onnx"
         try:
@@ -75,10 +77,21 @@ def quantised(backbone: Backbone, views: Iterable[Array]) -> Backbone:
                 f"{backbone.info.name} cannot be quantised ({error}); use --precision fp32"
             ) from error
         model = onnx.load(path)
-    del model.graph.value_info[:]
-    model.graph.value_info.extend(shapes.values())
     give_back()
     return Backbone(replace(backbone.info, precision="int8"), model.SerializeToString(), backbone.threads)
+
+
+def _multiplies_matrices(model: Any) -> bool:
+    """Whether a network works by matrix products, as transformers do, and not by convolutions."""
+    operators = [node.op_type for node in model.graph.node]
+    return operators.count("MatMul") > operators.count("Conv")
+
+
+def _tail(model: Any) -> list[str]:
+    """The nodes that pool the layers: those whose results are rounded to halves and put out."""
+    made_by = {output: node for node in model.graph.node for output in node.output}
+    casts = (made_by[made_by[output.name].input[0]] for output in model.graph.output)
+    return [made_by[cast.input[0]].name for cast in casts]
 
 
 class _Feed:
@@ -92,11 +105,11 @@ class _Feed:
         return None if view is None else {"image": np.ascontiguousarray(view[None], np.float32)}
 
 
-def _readable(images: Sequence[ImageLike], preprocessing: Preprocessing) -> Iterator[Array]:
+def _readable(images: Sequence[ImageLike], view: View) -> Iterator[Array]:
     """Views of the images that can be read: whether one that cannot be read matters is for the fit to say."""
     for image in images:
         try:
-            yield load_view(image, preprocessing)[0]
+            yield load_views(image, [view])[0].pixels
         except ImageError:
             continue
 
@@ -111,7 +124,7 @@ def _cpu_flags() -> set[str]:
 
 @contextmanager
 def _no_advice() -> Iterator[None]:
-    """The quantiser advises on the root logger to preprocess a graph that needs no preprocessing."""
+    """The quantiser advises on the root logger to preprocess a graph that needs no view."""
     before = logging.root.manager.disable
     logging.disable(max(before, logging.WARNING))
     try:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from mhpatchcore.backbone.architecture import Architecture, FeatureMap
+from mhpatchcore.backbone.architecture import Architecture, FeatureMap, Hub
 from mhpatchcore.backbone.graph import Graph, State
 from mhpatchcore.errors import WeightsError
 
@@ -30,7 +30,7 @@ SHAPES = {
 
 
 def build(
-    shape: Shape, graph: Graph, state: State, x: str, wanted: Collection[str]
+    shape: Shape, graph: Graph, state: State, x: str, size: tuple[int, int], wanted: Collection[str]
 ) -> Mapping[str, FeatureMap]:
     """Write the network from the normalised image `x` to the last wanted of layer1 … layer4."""
     found = state["layer1.0.conv2.weight"].shape[0]
@@ -41,7 +41,7 @@ def build(
         )
     x = graph.relu(graph.conv_bn(x, state, "conv1", "bn1", EPS, stride=2, padding=3))
     x = graph.node("MaxPool", [x], kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
-    height, width = (_halved(_halved(side)) for side in (graph.height, graph.width))
+    height, width = (_halved(_halved(side)) for side in size)
     maps: dict[str, FeatureMap] = {}
     for stage, blocks in enumerate(shape.blocks, start=1):
         for block in range(blocks):
@@ -84,7 +84,13 @@ def _architecture(name: str, shape: Shape) -> Architecture:
     # these localise better as they are than blown up (docs/accuracy.md)
     descriptor = "patchcore" if shape.bottleneck else "concat"
     return Architecture(
-        name, partial(build, shape), head, ("layer2", "layer3"), descriptor, published="patchcore"
+        name,
+        Hub(name, tag="tv_in1k"),
+        partial(build, shape),
+        layers=("layer2", "layer3"),
+        descriptor=descriptor,
+        published="patchcore",
+        head=head,
     )
 
 

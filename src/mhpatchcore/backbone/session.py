@@ -1,4 +1,4 @@
-"""A frozen network ready to run: images in, patch descriptors out, through ONNX Runtime."""
+"""A frozen network ready to run: images in, descriptor maps out, through ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from mhpatchcore.backbone.alignment import aligned_rows
+from mhpatchcore.errors import WeightsError, in_one_line
 from mhpatchcore.runtime.arrays import Array, Floats
 from mhpatchcore.runtime.memory import give_back
 from mhpatchcore.runtime.parallel import available_cores
@@ -16,7 +18,11 @@ from mhpatchcore.runtime.parallel import available_cores
 
 @dataclass(frozen=True)
 class BackboneInfo:
-    """Everything about a backbone that a model file records; `dim` is d, the length of a descriptor."""
+    """Everything about a backbone that a model file records.
+
+    It sees images of height × width; `maps` are the shapes (C, h, w) of its layers, the finest grid first, whose cells
+    are averages of `pool` × `pool`.
+    """
 
     name: str
     weights_sha256: str
@@ -25,27 +31,42 @@ class BackboneInfo:
     descriptor: str
     height: int
     width: int
-    grid: tuple[int, int]
-    dim: int
+    maps: tuple[tuple[int, int, int], ...]
+    pool: int = 1
     precision: str = "fp32"
-    place: bool = False
 
     @property
-    def columns(self) -> int:
-        """What a patch is told by: the `dim` numbers of its look and, with `place`, its row and column."""
-        return self.dim + 2 * self.place
+    def grid(self) -> tuple[int, int]:
+        """Rows and columns of patches."""
+        return self.maps[0][1:]
+
+    @property
+    def patches(self) -> int:
+        """How many patches a view has."""
+        return self.grid[0] * self.grid[1]
+
+    @property
+    def dim(self) -> int:
+        """d, the length of a descriptor."""
+        return sum(channels for channels, _, _ in self.maps)
+
+    @property
+    def stored(self) -> int:
+        """How many numbers the layers of a view have on their own grids."""
+        return sum(channels * height * width for channels, height, width in self.maps)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
     @staticmethod
     def from_json(fields: dict[str, Any]) -> BackboneInfo:
-        return BackboneInfo(**fields | {"layers": tuple(fields["layers"]), "grid": tuple(fields["grid"])})
+        maps = tuple((int(c), int(h), int(w)) for c, h, w in fields["maps"])
+        return BackboneInfo(**fields | {"layers": tuple(fields["layers"]), "maps": maps})
 
 
 @dataclass(frozen=True)
 class Backbone:
-    """A network as an ONNX graph (bytes) with its description. Immutable and safe to share among threads.
+    """A network as an ONNX graph (bytes) with its description. A value: it is shared by threads, and pickles.
 
     `threads` is how many cores one call may use; descriptors do not depend on it.
     """
@@ -56,33 +77,70 @@ class Backbone:
 
     @cached_property
     def session(self) -> Any:
-        return make_session(self.graph, self.threads)
+        try:
+            return make_session(self.graph, self.threads)
+        except Exception as error:  # ONNX Runtime's errors have no common base
+            raise WeightsError(f"the network {self.info.name} does not run: {in_one_line(error)}") from error
 
-    def __call__(self, images: Array) -> Floats:
-        """(N, H, W, 3) pixels in 0..255 → descriptors (N, h, w, d), or (N, h, w, d + 2) with their place."""
-        feed = {"image": np.ascontiguousarray(images, np.float32)}
-        result: Floats = self.session.run(None, feed)[0]
-        return result
+    def __call__(self, images: Array) -> list[Array]:
+        """(N, H, W, 3) pixels in 0..255 → the layers' descriptor maps (N, C, h, w), as halves."""
+        maps: list[Array] = self.session.run(None, {"image": np.ascontiguousarray(images, np.float32)})
+        if tuple(layer.shape[1:] for layer in maps) != self.info.maps:
+            raise WeightsError(
+                f"the network {self.info.name} gives maps of other shapes than it says: build it or its model again"
+            )
+        if not all(np.isfinite(layer).all() for layer in maps):
+            raise WeightsError(
+                f"the network {self.info.name} gives numbers that are not finite, or too large for float16: "
+                "check its weights, and the mean and std of its description"
+            )
+        return maps
+
+    def descriptors(self, image: Array) -> Floats:
+        """Of one view (H, W, 3): (h, w, d), the layers aligned to the finest grid."""
+        maps = [layer[0] for layer in self(image[None])]
+        return aligned_rows(maps).reshape(*self.info.grid, self.info.dim)
 
     @cached_property
     def graph_sha256(self) -> str:
         return hashlib.sha256(self.graph).hexdigest()
 
-    @property
-    def patches_per_image(self) -> int:
-        return self.info.grid[0] * self.info.grid[1]
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the session, which is made anew where it is needed."""
+        return {"info": self.info, "graph": self.graph, "threads": self.threads}
+
+
+def check_sees(backbone: Backbone) -> None:
+    """Refuse a network that gives no finite numbers, or the same ones whatever it sees: nothing is learnt from it."""
+    info, random = backbone.info, np.random.default_rng(0)
+    dark, bright = (
+        backbone(random.integers(least, least + 128, (1, info.height, info.width, 3))) for least in (0, 128)
+    )
+    for layer, one, other in zip(info.layers, dark, bright, strict=True):
+        if np.array_equal(one, other):
+            raise WeightsError(
+                f"the network {info.name} gives the same numbers for every image in its layer {layer}: "
+                "check its weights, and the mean and std of its description"
+            )
 
 
 def make_session(graph: bytes, threads: int = 0) -> Any:
     """An ONNX Runtime CPU session; `threads` = 0 takes all cores."""
-    import onnxruntime as ort
-
+    ort = silent_onnx_runtime()
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads or available_cores()
     options.inter_op_num_threads = 1
-    options.log_severity_level = 3
+    options.log_severity_level = 4  # errors are raised: logged too they would be said twice
     # idle threads that spin take the core from decoding, BLAS and other sessions (and gained nothing when measured)
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     session = ort.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
     give_back()  # loading leaves more free memory behind than the weights take
     return session
+
+
+def silent_onnx_runtime() -> Any:
+    """ONNX Runtime without its telemetry, also where something else has loaded it before this package could say so."""
+    import onnxruntime
+
+    onnxruntime.disable_telemetry_events()
+    return onnxruntime

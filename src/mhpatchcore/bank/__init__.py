@@ -6,28 +6,27 @@ twice, always-full again only where one pass leaves it short of K; the others on
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
+from mhpatchcore.bank.always_full import always_full
 from mhpatchcore.bank.geores import geores
 from mhpatchcore.bank.kmeans import mini_batch_kmeans
-from mhpatchcore.bank.merge_reduce import always_full, tree
 from mhpatchcore.bank.offline_greedy import offline_greedy
 from mhpatchcore.bank.patches import Patches, Stream
-from mhpatchcore.bank.sample import random_sample
+from mhpatchcore.bank.tree import tree
 from mhpatchcore.config import Config
 
-CONSTRUCTORS: dict[str, Callable[[Stream, Config], Patches]] = {
-    "always-full": lambda stream, c: always_full(stream, c.K, c.m_c, c.dense, c.seed),
-    "tree": lambda stream, c: tree(stream, c.K, c.m_c),
-    "offline-greedy": lambda stream, c: offline_greedy(
-        stream, None if c.fraction else c.K, c.fraction, c.projection, c.start, c.seed
-    ),
-    "kmeans": lambda stream, c: mini_batch_kmeans(stream, c.K, c.seed),
-    "geores": lambda stream, c: geores(stream, c.K, c.m_c, c.alpha, c.q),
-    "random": lambda stream, c: random_sample(stream, c.K, c.seed),
-}
 
-
-def build_bank(stream: Stream, config: Config) -> Patches:
-    """The bank that the configuration asks for."""
-    return CONSTRUCTORS[config.constructor](stream, config)
+def build_bank(stream: Stream, config: Config, patches: int) -> Patches:
+    """The bank that the configuration asks for, of a stream that stands for so many patches."""
+    c = config
+    match c.constructor:
+        case "always-full":
+            return always_full(stream, c.K, c.m_c)
+        case "tree":
+            return tree(stream, c.K, c.m_c)
+        case "offline-greedy":
+            rows = None if c.fraction else c.K
+            return offline_greedy(stream, rows, c.fraction, c.projection, c.start, c.seed, patches)
+        case "kmeans":
+            return mini_batch_kmeans(stream, c.K, c.seed)
+        case _:
+            return geores(stream, c.K, c.m_c, c.alpha, c.q)

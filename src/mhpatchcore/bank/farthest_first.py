@@ -14,12 +14,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from mhpatchcore.metric.distances import least_products, search_queries, search_targets, squared_norms
+from mhpatchcore.metric.distances import distances_to_nearest, squared_distances, squared_norms
 from mhpatchcore.runtime.arrays import Doubles, Floats, Indices
-from mhpatchcore.runtime.parallel import ordered_map
 
 BLOCK, SMALL_BLOCK = 512, 128
-ROWS_PER_TASK = 1024
 # squared distances by ‖x‖² + ‖y‖² − 2xy are off by about this share of the largest norm
 ROUNDING = 4e-6
 
@@ -83,7 +81,7 @@ def _farthest_block(nearest: Floats) -> tuple[Indices, float]:
 
 def _select_within(z: Floats, nearest: Floats, tau: float, k: int) -> Indices:
     """Picks of a block z (t, dim), for as long as its farthest row is beyond τ."""
-    between = search_queries(z) @ search_targets(z).T
+    between = squared_distances(z, z)
     picks: list[int] = []
     farthest = int(nearest.argmax())
     while len(picks) < k and nearest[farthest] > tau:
@@ -112,7 +110,7 @@ def _select_closely(z: Floats, chosen: list[int], covered: Floats | None, k: int
     while len(picks) < min(k, len(candidates)):
         farthest = int(exact.argmax())
         picks.append(int(candidates[farthest]))
-        np.minimum(exact, ((left - left[farthest]) ** 2).sum(axis=1), out=exact)
+        np.minimum(exact, squared_norms(left - left[farthest]), out=exact)
         exact[farthest] = -1.0
     return picks
 
@@ -121,26 +119,5 @@ def _least_squares(x: Doubles, y: Doubles) -> Doubles:
     """Squared distance of every row of x (n, dim) to the nearest row of y, in float64; infinite without any y."""
     least = np.full(len(x), np.inf)
     for start in range(0, len(y), 256):
-        piece = y[start : start + 256]
-        products = (x**2).sum(axis=1)[:, None] + (piece**2).sum(axis=1) - 2 * (x @ piece.T)
-        np.minimum(least, products.min(axis=1), out=least)
-    return np.asarray(np.maximum(least, 0))
-
-
-def distances_to_nearest(
-    z: Floats, targets: Floats, workers: int = 1, squares: Floats | None = None
-) -> Floats:
-    """Squared distance of every row of z (n, dim) to the nearest row of targets (m, dim), in tasks of fixed size.
-
-    Who asks again and again gives `squares` (n,), the squared norms of z.
-    """
-    squares = squared_norms(z) if squares is None else squares
-    doubled, norms = -2 * targets, squared_norms(targets)
-
-    def nearest(start: int) -> Floats:
-        piece = slice(start, start + ROWS_PER_TASK)
-        least, _ = least_products(doubled, z[piece], norms)
-        least += squares[piece]
-        return np.maximum(least, 0, out=least)
-
-    return np.concatenate(list(ordered_map(nearest, range(0, len(z), ROWS_PER_TASK), workers)))
+        np.minimum(least, squared_distances(x, y[start : start + 256]).min(axis=1), out=least)
+    return least

@@ -4,28 +4,32 @@ pass 1   P = G_K(Z) provisional bank,  M₀ = G_{K₀}(Z) main bank,  K₀ = cli
 pass 2   T_q = the q patches with the largest residual r_P(z) = min_{p∈P} ‖z − p‖
          K_t = K − K₀ tail rows, farthest-first from T_q against M₀ and the tail chosen so far
 Π_K      remove duplicates, fill free places from the coverage pool, truncate to K
+
+The paper leaves q open; ten candidates for every row of the tail are our choice.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import chain
 
 import numpy as np
 
-from mhpatchcore.bank.farthest_first import distances_to_nearest, farthest_first
-from mhpatchcore.bank.merge_reduce import finish, merged_levels, reduce
+from mhpatchcore.bank.farthest_first import farthest_first
 from mhpatchcore.bank.patches import Patches, Stream
-from mhpatchcore.runtime.arrays import Floats
+from mhpatchcore.bank.tree import counter, joined, reduced
+from mhpatchcore.metric.distances import distances_to_nearest
+from mhpatchcore.runtime.arrays import Floats, Indices
 
 
 def geores(stream: Stream, K: int, m_c: int, alpha: float = 0.9, q: int | None = None) -> Patches:
     """At most K rows; `q` candidates for the tail (default: ten per tail row)."""
     K0, Kt = split_budget(K, alpha)
-    nodes = [*stream.past_rows, *merged_levels(stream.map(lambda chunk: reduce(chunk, m_c)), m_c)]
-    provisional, main = finish(nodes, K, stream.workers), finish(nodes, K0, stream.workers)
+    nodes = [*stream.earlier, *counter(stream, m_c)]
+    provisional, main = (reduced(joined(nodes), size, stream.workers) for size in (K, K0))
     candidates = _largest_residuals(stream, provisional, q or usual_candidates(K, alpha))
     tail = candidates.take(farthest_first(candidates.z, Kt, covered=main.z))
-    return completed(Patches.concat([main, tail]), Patches.concat(nodes), K)
+    return completed(joined([main, tail]), joined(nodes), K)
 
 
 def split_budget(K: int, alpha: float) -> tuple[int, int]:
@@ -48,22 +52,27 @@ def completed(chosen: Patches, pool: Patches, K: int) -> Patches:
     _, first = np.unique(chosen.origin, axis=0, return_index=True)
     bank = chosen.take(np.sort(first)[:K])
     fill = farthest_first(pool.z, K - len(bank), covered=bank.z)
-    return Patches.concat([bank, pool.take(fill)])
+    return joined([bank, pool.take(fill)])
 
 
 def _largest_residuals(stream: Stream, provisional: Patches, q: int) -> Patches:
     """T_q, kept as a running top-q over the chunks; equal residuals in order of arrival."""
-
-    def local(chunk: Patches) -> tuple[Floats, Patches]:
-        residuals = distances_to_nearest(chunk.z, provisional.z)
-        rows = np.sort(np.argsort(-residuals, kind="stable")[:q])
-        return residuals[rows], chunk.take(rows)
-
+    local = partial(_local_residuals, provisional=provisional, q=q)
     residuals, top = np.empty(0, np.float32), None
-    for new_residuals, patches in chain(map(local, stream.past_rows), stream.map(local)):
-        top = patches if top is None else Patches.concat([top, patches])
+    for new_residuals, patches in chain(map(local, stream.earlier), stream.map(local)):
+        top = patches if top is None else joined([top, patches])
         residuals = np.concatenate([residuals, new_residuals])
-        rows = np.sort(np.argsort(-residuals, kind="stable")[:q])
+        rows = _largest(residuals, q)
         residuals, top = residuals[rows], top.take(rows)
     assert top is not None
     return top
+
+
+def _local_residuals(chunk: Patches, provisional: Patches, q: int) -> tuple[Floats, Patches]:
+    residuals = distances_to_nearest(chunk.z, provisional.z)
+    rows = _largest(residuals, q)
+    return residuals[rows], chunk.take(rows)
+
+
+def _largest(residuals: Floats, q: int) -> Indices:
+    return np.sort(np.argsort(-residuals, kind="stable")[:q])

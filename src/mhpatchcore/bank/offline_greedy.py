@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from mhpatchcore.bank.farthest_first import farthest_first
-from mhpatchcore.bank.patches import Patches, Stream
+from mhpatchcore.bank.patches import Patches, Stream, itself
+from mhpatchcore.metric.distances import squared_norms
 from mhpatchcore.runtime.arrays import Floats
 
 
@@ -16,16 +17,15 @@ def offline_greedy(
     projection: int | None = None,
     start: str = "first",
     seed: int = 0,
+    patches: int | None = None,
 ) -> Patches:
-    """K rows, or a `fraction` of all patches, chosen over the full pool.
+    """K rows, or a `fraction` of all `patches` (those of the stream, where not given), chosen over the full pool.
 
     `projection` chooses in that many random directions instead of all (the original's shortcut); `start` is
     the first patch, the one nearest the mean ("centre"), or a random one.
     """
-    new = list(stream.map(lambda chunk: chunk))
-    pool = Patches.concat([*stream.past_rows, *new])
-    patches = sum(past.n for past in stream.past) + sum(map(len, new))
-    size = K if K is not None else max(1, int(patches * (fraction or 0.1)))
+    pool = Patches.concat([*stream.earlier, *stream.map(itself)])
+    size = K if K is not None else max(1, int((patches or len(pool)) * (fraction or 0.1)))
     z = pool.z if projection is None else pool.z @ random_directions(pool.z.shape[1], projection, seed)
     rows = farthest_first(
         z, size, start=_start(z, start, seed), workers=stream.workers, progress=stream.select_progress
@@ -41,7 +41,7 @@ def random_directions(dim: int, size: int, seed: int) -> Floats:
 
 def _start(z: Floats, rule: str, seed: int) -> int:
     if rule == "centre":
-        return int(((z - z.mean(axis=0)) ** 2).sum(axis=1).argmin())
+        return int(squared_norms(z - z.mean(axis=0)).argmin())
     if rule == "random":
         return int(np.random.default_rng(seed).integers(len(z)))
     return 0

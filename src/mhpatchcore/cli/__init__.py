@@ -5,8 +5,10 @@ from __future__ import annotations
 import io
 import os
 import sys
+import warnings
 from contextlib import suppress
 
+from mhpatchcore.cli.console import warn
 from mhpatchcore.errors import UserError
 
 INTERRUPTED = 130
@@ -14,10 +16,10 @@ INTERRUPTED = 130
 
 def main() -> None:
     """Entry point. A user's error is one line on stderr and an exit code, never a traceback."""
+    _open_closed_streams()
     if isinstance(sys.stdout, io.TextIOWrapper):  # a file name may hold what the terminal cannot show
         sys.stdout.reconfigure(errors="backslashreplace")
-    if sys.stderr is None:  # closed: warnings would go to stdout
-        sys.stderr = open(os.devnull, "w")  # noqa: PTH123, SIM115 (open until the end)
+    warnings.showwarning = _show_warning
     try:
         from mhpatchcore.cli.app import app
 
@@ -34,7 +36,7 @@ def main() -> None:
         print(f"error: {what}; check the path, permissions and free space", file=sys.stderr)
         sys.exit(UserError.exit_code)
     except UserError as error:
-        print(f"error: {_one_line(error)}", file=sys.stderr)
+        print(f"error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
     except (KeyboardInterrupt, SystemExit) as end:
         # typer turns Ctrl-C into this exit code and says nothing
@@ -44,5 +46,13 @@ def main() -> None:
         sys.exit(INTERRUPTED)
 
 
-def _one_line(error: UserError) -> str:
-    return " ".join(str(error).splitlines())
+def _open_closed_streams() -> None:
+    """A stream that the caller has closed leads nowhere: the next file that is opened would take its place."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: PTH123, SIM115 (open until the end)
+
+
+def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
+    """Warnings of libraries are one line too, without the place in the code they come from."""
+    warn(str(message))

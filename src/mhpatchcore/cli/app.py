@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from mhpatchcore import __version__
 from mhpatchcore.cli import benchmark, calibrate, demo, evaluate, fit, info, merge, monitor, score, update
@@ -10,30 +14,55 @@ from mhpatchcore.cli import benchmark, calibrate, demo, evaluate, fit, info, mer
 EPILOG = (
     "Exit codes: 0 done · 1 `score --fail` found an anomaly or `monitor --fail` a drift · 2 wrong usage or settings · "
     "3 an image cannot be read · 4 a model file cannot be read · 5 backbone weights cannot be had · "
-    "6 a cell of a benchmark failed · 130 interrupted."
+    "6 a cell of a benchmark failed · 7 `score` with a model that has no threshold · 130 interrupted."
 )
+COMMANDS: dict[str, Callable[..., None]] = {
+    "fit": fit.fit,
+    "score": score.score,
+    "evaluate": evaluate.evaluate,
+    "monitor": monitor.monitor,
+    "info": info.info,
+    "calibrate": calibrate.calibrate,
+    "update": update.update,
+    "merge": merge.merge,
+    "demo": demo.demo,
+    "benchmark": benchmark.benchmark,
+    "ladder": benchmark.ladder,
+    "presets": benchmark.presets,
+}
+
+
+class Command(TyperCommand):
+    """A command whose help says nothing about the type of flags, which take no value."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return without_types_of_flags(super().get_params(ctx))
+
+
+class Group(TyperGroup):
+    def get_params(self, ctx: Any) -> list[Any]:
+        return without_types_of_flags(super().get_params(ctx))
+
+
+def without_types_of_flags(options: list[Any]) -> list[Any]:
+    for option in options:
+        if getattr(option, "is_flag", False):
+            option.metavar = ""
+    return options
+
 
 app = typer.Typer(
     name="mhpatchcore",
     help="Finds defects from images of good parts alone. Start with `mhpatchcore demo`, then `fit` and `score`.",
     epilog=EPILOG,
+    cls=Group,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("fit")(fit.fit)
-app.command("score")(score.score)
-app.command("evaluate")(evaluate.evaluate)
-app.command("monitor")(monitor.monitor)
-app.command("info")(info.info)
-app.command("calibrate")(calibrate.calibrate)
-app.command("update")(update.update)
-app.command("merge")(merge.merge)
-app.command("demo")(demo.demo)
-app.command("benchmark")(benchmark.benchmark)
-app.command("ladder")(benchmark.ladder)
-app.command("presets")(benchmark.presets)
+for name, command in COMMANDS.items():
+    app.command(name, cls=Command)(command)
 
 
 def _version(wanted: bool) -> None:

@@ -17,10 +17,10 @@ from mhpatchcore.config import Config
 from mhpatchcore.errors import UserError
 from mhpatchcore.experiments.cell import CellSpec
 from mhpatchcore.experiments.grid import Outcome, run_grid
-from mhpatchcore.experiments.ladder import LADDER, write_ladder
+from mhpatchcore.experiments.ladder import ladder_cells, write_ladder
 from mhpatchcore.experiments.writing import write_tables
 from mhpatchcore.inputs.datasets import find_categories, load_dataset
-from mhpatchcore.presets import LADDER_SIZES, PRESETS, preset
+from mhpatchcore.presets import LADDER_SIZES, OPEN_NETWORK, PRESETS, preset
 
 OutOption = typer.Option(..., "--out", help="Folder for results; finished cells in it are kept.")
 BackboneOption = typer.Option(None, help="Backbone for all cells (default: efficientnet_lite0).")
@@ -32,7 +32,8 @@ def benchmark(
     data: Path = typer.Argument(..., help="A data set: one category, or a folder of categories."),
     out: Path = OutOption,
     presets: str = typer.Option(
-        "all", help="Names, separated by commas (see `mhpatchcore presets`), or all."
+        "all",
+        help="Names, separated by commas (see `mhpatchcore presets`), or all that leave the network open.",
     ),
     categories: str = typer.Option("all", help="Names, separated by commas, or all."),
     backbone: str = BackboneOption,
@@ -48,7 +49,7 @@ def benchmark(
     Example: mhpatchcore benchmark mvtec/ --presets patchcore,mh,default --categories bottle,pill --out results/
     """
     check_folder(out)
-    names = tuple(PRESETS) if presets == "all" else listed(presets)
+    names = OPEN_NETWORK if presets == "all" else listed(presets)
     folders = _chosen(find_categories(with_name(data)), categories)
     changes = _changes(backbone, settings)
     specs = [
@@ -78,19 +79,20 @@ def ladder(
 ) -> None:
     """The RAM-matched subset ladder: how quality and memory grow with the number of normal images.
 
-    Every size is a fixed subset that contains the smaller ones.
+    Every size is a fixed subset that contains the smaller ones. The memory to be matched is that of the stream on all
+    images, which is run as well.
 
     Example: mhpatchcore ladder mvtec/casting --out ladder/
     """
     check_folder(out)
     data = with_name(data)
-    numbers = _possible(_numbers(sizes), len(load_dataset(data).train), data)
+    there_are = len(load_dataset(data).train)
+    numbers = _possible(_numbers(sizes), there_are, data)
     changes = _changes(backbone, settings)
     file = str(weights) if weights else None
     specs = [
         CellSpec(str(data), name, _config(name, changes), file, n, figures=False)
-        for n in numbers
-        for name in LADDER
+        for n, name in ladder_cells(numbers, there_are)
     ]
     outcomes = _run(specs, out)
     _finish(outcomes, write_ladder(_rows(outcomes), out), as_json)

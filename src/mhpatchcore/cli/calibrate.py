@@ -1,10 +1,12 @@
-"""`mhpatchcore calibrate part.mhpc --false-alarm 0.005 -o part.mhpc`"""
+"""`mhpatchcore calibrate part.mhpc --false-alarm 0.5% -o part.mhpc`"""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import typer
 
 from mhpatchcore.calibration.conformal import Calibration
@@ -12,18 +14,22 @@ from mhpatchcore.cli.console import (
     JsonFlag,
     QuietFlag,
     SkipBrokenFlag,
+    StoreOption,
     WorkersOption,
     counted,
     print_json,
     progress_display,
     warn_and_keep,
 )
-from mhpatchcore.cli.fit import summary, threshold_note
-from mhpatchcore.cli.history import threshold_before
-from mhpatchcore.cli.paths import check_file
+from mhpatchcore.cli.facts import print_threshold, summary, threshold_before, warn_without_threshold
+from mhpatchcore.cli.paths import check_file, given_images
+from mhpatchcore.cli.settings import share_parser
 from mhpatchcore.detector import Detector
 from mhpatchcore.errors import UserError
-from mhpatchcore.fitting.extraction import Execution
+from mhpatchcore.fitting.execution import Execution
+from mhpatchcore.inputs.sources import list_images
+from mhpatchcore.inspection.tradeoff import rate_that_finds, tradeoffs
+from mhpatchcore.runtime.arrays import Floats
 from mhpatchcore.runtime.parallel import available_cores
 
 RATES = (0.1, 0.05, 0.02, 0.01, 0.005, 0.001)
@@ -32,66 +38,110 @@ RATES = (0.1, 0.05, 0.02, 0.01, 0.005, 0.001)
 def calibrate(
     model: Path = typer.Argument(..., help="A model file."),
     false_alarm: float = typer.Option(
-        None, help="Share of good parts that may be rejected (default: as the model has it)."
+        None,
+        parser=share_parser("--false-alarm"),
+        metavar="SHARE",
+        help="Share of good parts that may be rejected, such as 1% or 0.01 (default: as the model has it).",
     ),
-    images: Path = typer.Option(
-        None, "--with", help="A folder of further good parts, which the model has not learnt from."
+    images: list[Path] = typer.Option(
+        None,
+        "--with",
+        metavar="IMAGES",
+        help="Further good parts, which the model has not learnt from: a folder, a file, or - for a list on standard "
+        "input; it can be given several times.",
+    ),
+    rule: str = typer.Option(
+        None, "--threshold", metavar="RULE", help="rank or tail, as in `fit` (default: as the model has it)."
     ),
     add: bool = typer.Option(
         False, "--add", help="Add their scores to the stored ones instead of replacing them."
     ),
+    defects: list[Path] = typer.Option(
+        None, metavar="IMAGES", help="A few known defects: shows how many of them each rate would find."
+    ),
+    find: float = typer.Option(
+        None,
+        parser=share_parser("--find"),
+        metavar="SHARE",
+        help="With --defects: take the threshold with the fewest false alarms that finds this share of them.",
+    ),
     output: Path = typer.Option(
         None, "--output", "-o", help="The model file to write (default: only show the threshold)."
     ),
-    skip_broken: bool = SkipBrokenFlag,
-    workers: int = WorkersOption,
     as_json: bool = JsonFlag,
     quiet: bool = QuietFlag,
+    workers: int = WorkersOption,
+    store: Path = StoreOption,
+    skip_broken: bool = SkipBrokenFlag,
 ) -> None:
     """Set another threshold, at another rate of false alarms or from further good parts; nothing is fitted again.
 
-    Example: mhpatchcore calibrate part.mhpc --false-alarm 0.005 --with parts/fresh -o part.mhpc
+    With a few known defects it shows what each rate would find: --defects parts/bad --find 95%.
+
+    Example: mhpatchcore calibrate part.mhpc --false-alarm 0.5% --with parts/fresh -o part.mhpc
     """
-    if add and images is None:
+    if add and not images:
         raise UserError("--add goes with --with: it adds the scores of those images")
+    if find is not None and (not defects or false_alarm is not None):
+        raise UserError("--find goes with --defects, and chooses the rate itself: leave --false-alarm out")
     check_file(output, "part.mhpc")
     before = Detector.load(model)
     skipped: list[str] = []
     with progress_display(quiet) as progress:
         execution = Execution(
             workers=workers or available_cores(),
+            store=store,
             skip_broken=skip_broken,
             progress=progress,
             warn=warn_and_keep(skipped),
         )
-        detector = before.calibrated(false_alarm, images, add=add, execution=execution)
+        detector = before.calibrated(
+            false_alarm, given_images(images) if images else None, add=add, rule=rule, execution=execution
+        )
+        known = _scores(detector, defects, execution) if defects else None
+        if known is not None and find is not None:
+            detector = detector.calibrated(rate_that_finds(detector.calibration, known, find))
         if output is not None:
             detector.save(output)
     facts = summary(detector, output or model) | {
         "threshold_before": before.threshold,
         "written": output is not None,
-        "rates": _rates(detector.calibration),
+        "rates": _rates(detector.calibration, known),
         "skipped": skipped,
     }
+    warn_without_threshold(detector, output or model)
     if as_json:
         print_json(facts)
         return
     calibration = detector.calibration
-    print(f"threshold   {threshold_note(detector)}")
-    print(f"            {threshold_before(before)}; for pixels it is {calibration.pixel_threshold:.4g}")
-    print(f"from        {counted(calibration.n, 'image')}, {calibration.method}")
-    print(f"rates       {', '.join(map(_told, facts['rates'])) or 'none of the usual ones'}")
+    print_threshold(detector, "threshold   ")
+    if calibration.n:
+        print(f"            {threshold_before(before)}; for pixels it is {calibration.pixel_threshold:.4g}")
+        print(f"from        {counted(calibration.n, 'image')}, {calibration.method}")
+        print(f"rates       {', '.join(map(_told, facts['rates'])) or 'none of the usual ones'}")
+        if known is not None:
+            found = int((known > calibration.threshold).sum())
+            print(f"defects     {found} of {len(known)} exceed the threshold")
     print(f"wrote {output}" if output else f"not written; -o {model} would keep it")
 
 
-def _rates(calibration: Calibration) -> list[dict[str, Any]]:
-    """The threshold at usual rates, for those that the images support."""
-    return [
-        {"false_alarm": rate, "threshold": calibration.at_rate(rate).threshold}
-        for rate in RATES
-        if calibration.at_rate(rate).supported_rate == rate
-    ]
+def _scores(detector: Detector, defects: list[Path], execution: Execution) -> Floats:
+    """The scores of known defects."""
+    images = list_images(given_images(defects))
+    scores = []
+    with execution.phase("score", len(images)) as advance:
+        for done, result in enumerate(detector.score_many(images, execution.workers), start=1):
+            scores += [] if result is None else [result.score]
+            advance(done)
+    return np.array(scores)
+
+
+def _rates(calibration: Calibration, defects: Floats | None) -> list[dict[str, Any]]:
+    """The threshold at usual rates, for those that the images support, and what it finds of known defects."""
+    rows = [asdict(one) for one in tradeoffs(calibration, np.zeros(1) if defects is None else defects, RATES)]
+    return rows if defects is not None else [row | {"found": None} for row in rows]
 
 
 def _told(row: dict[str, Any]) -> str:
-    return f"{row['false_alarm']:.1%}: {row['threshold']:.4g}"
+    found = "" if row["found"] is None else f" finds {row['found']:.0%}"
+    return f"{row['false_alarm']:.1%}: {row['threshold']:.4g}{found}"

@@ -11,16 +11,12 @@ from typing import Any
 
 import typer
 
-from mhpatchcore.errors import UserError
-
 PHASES = {
     "extract": "reading images",
     "moments": "whitening",
     "bank": "building the bank",
     "select": "selecting rows",
-    "shrinkage": "choosing shrinkage",
     "rank": "looking for suspects",
-    "relearn": "learning without them",
     "calibrate": "calibrating",
     "coverage": "measuring coverage",
     "score": "scoring",
@@ -28,10 +24,20 @@ PHASES = {
 
 JsonFlag = typer.Option(False, "--json", help="Print the result as JSON.")
 QuietFlag = typer.Option(False, "--quiet", "-q", help="No progress.")
+
+RUN = "How the work is done"  # it changes nothing in a model
 SkipBrokenFlag = typer.Option(
-    False, "--skip-broken", help="Leave out images that cannot be read, and say so."
+    False, "--skip-broken", help="Leave out images that cannot be read, and say so.", rich_help_panel=RUN
 )
-WorkersOption = typer.Option(None, min=1, metavar="N", help="Threads (default: one per core).")
+StoreOption = typer.Option(
+    None,
+    metavar="DIR",
+    help="Keep descriptors in this folder, where later runs find them (default: a temporary one).",
+    rich_help_panel=RUN,
+)
+WorkersOption = typer.Option(
+    None, min=1, metavar="N", help="Threads (default: one per core).", rich_help_panel=RUN
+)
 
 
 @contextmanager
@@ -91,10 +97,6 @@ def warn_and_keep(messages: list[str]) -> Callable[[str], None]:
         messages.append(message)
 
     return both
-
-
-def warn_of_skipped(error: UserError) -> None:
-    warn(f"skipped: {error}")
 
 
 def counted(n: int, thing: str) -> str:

@@ -18,7 +18,7 @@ def demo(
 ) -> None:
     """Make images of vials, learn from the good ones, find the defects in others, and write a report."""
     from mhpatchcore.demo.dataset import write_demo_dataset
-    from mhpatchcore.fitting.extraction import Execution
+    from mhpatchcore.fitting.execution import Execution
     from mhpatchcore.inputs.datasets import load_dataset
     from mhpatchcore.report.evaluation import write_report
 
@@ -46,12 +46,12 @@ def demo(
 
 def _write_overview(detector: Detector, vials: Path, path: Path) -> None:
     """One example of every kind: the image, its heatmap, and the outlined defect."""
-    from mhpatchcore.report.drawing import contact_sheet, save_picture, triptych
+    from mhpatchcore.report.drawing import contact_sheet, panels, save_picture
 
     rows = []
     for folder in sorted((vials / "test").iterdir()):
         image = sorted(folder.iterdir())[0]
         result = detector.score(image)
         verdict = "anomalous" if result.is_anomalous else "normal"
-        rows.append((f"{folder.name}: {verdict}, score {result.score:.0f}", triptych(image, result)))
+        rows.append((f"{folder.name}: {verdict}, score {result.score:.0f}", panels(image, result)))
     save_picture(path, contact_sheet(rows))

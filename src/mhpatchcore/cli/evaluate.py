@@ -16,17 +16,25 @@ from mhpatchcore.cli.console import (
     progress_display,
     warn,
 )
-from mhpatchcore.cli.fit import threshold_note
+from mhpatchcore.cli.facts import threshold_note
 from mhpatchcore.cli.paths import check_file, with_name
 from mhpatchcore.detector import Detector
 from mhpatchcore.evaluation.evaluate import Evaluation
-from mhpatchcore.inputs.datasets import load_dataset
+from mhpatchcore.inputs.datasets import Labels, load_dataset
 
 
 def evaluate(
     model: Path = typer.Argument(..., help="A model file written by `fit`."),
     dataset: Path = typer.Argument(
-        ..., help="A data set: test/good and test/<defect>, good/ and others, or VisA."
+        ..., help="A data set: test/good and test/<defect>, good/ and folders of defects, or VisA."
+    ),
+    good: list[str] = typer.Option(
+        None,
+        metavar="NAME",
+        help="A folder of the data set that holds good parts (may be given several times).",
+    ),
+    defect: list[str] = typer.Option(
+        None, metavar="NAME", help="A folder of the data set that holds defects (may be given several times)."
     ),
     report: Path = typer.Option(
         None, help="Write a page with curves, pictures and all scores into this HTML file."
@@ -38,10 +46,13 @@ def evaluate(
 ) -> None:
     """Judge a model on labelled images: what it finds, what it misses, what it rejects in vain.
 
-    Example: mhpatchcore evaluate part.mhpc parts --report report.html
+    Images that the model has learnt from are left out of the test.
+
+    Example: mhpatchcore evaluate part.mhpc parts --good fresh --report report.html
     """
     check_file(report, "report.html", model)
-    detector, data = Detector.load(model), load_dataset(with_name(dataset))
+    labels = Labels(tuple(good or ()), tuple(defect or ()))
+    detector, data = Detector.load(model), load_dataset(with_name(dataset), labels, split=False)
     with progress_display(quiet) as progress:
         if report is None:
             from mhpatchcore.evaluation.evaluate import evaluate as judge
@@ -68,15 +79,19 @@ def evaluate(
 
 
 def _print_summary(evaluation: Evaluation, detector: Detector) -> None:
-    image, pixel = evaluation.image, evaluation.pixel
+    image, pixel, whole = evaluation.image, evaluation.pixel, evaluation.whole_pixel
     print(f"{evaluation.name}: {image.n_normal} good and {image.n_anomalous} defective images")
     print(f"  threshold      {threshold_note(detector)}")
-    print(f"  good rejected  {len(evaluation.false_alarms)} of {image.n_normal}")
-    print(f"  defects found  {image.n_anomalous - len(evaluation.misses)} of {image.n_anomalous}")
+    if evaluation.has_threshold:
+        found = "" if evaluation.found is None else f", {evaluation.found} of them found where they are"
+        print(f"  good rejected  {len(evaluation.false_alarms)} of {image.n_normal}")
+        print(f"  bad rejected   {len(evaluation.rejected)} of {image.n_anomalous}{found}")
     print(f"  {'':13}  {'AUROC':>6} {'AP':>6} {'F1-max':>6} {'AUPRO':>6}")
     print("  by image       " + _figures(image.auroc, image.average_precision, image.f1_max, nan))
     if pixel is not None:
         print("  by pixel       " + _figures(pixel.auroc, pixel.average_precision, nan, pixel.aupro))
+    if whole is not None and evaluation.cropped:
+        print("  whole images   " + _figures(whole.auroc, whole.average_precision, nan, whole.aupro))
 
 
 def _figures(*values: float) -> str:

@@ -7,8 +7,7 @@ from pathlib import Path
 import typer
 
 from mhpatchcore.cli.console import JsonFlag, counted, print_json, printable
-from mhpatchcore.cli.fit import summary, threshold_note
-from mhpatchcore.cli.history import history_facts, told
+from mhpatchcore.cli.facts import history_facts, print_threshold, summary, told
 from mhpatchcore.detector import Detector
 from mhpatchcore.model.file import read_document
 
@@ -18,37 +17,35 @@ def info(
     as_json: bool = JsonFlag,
 ) -> None:
     """Show what a model file holds: where it comes from, its settings, its threshold."""
-    document = read_document(model)
     detector = Detector.load(model)
+    document = read_document(model.read_bytes(), str(model))
     facts = summary(detector, model)
     if as_json:
-        print_json(
-            facts
-            | {"config": document["config"], "version": document["version"], "format": document["format"]}
-            | {"history": history_facts(detector)}
-        )
+        written = {name: document[name] for name in ("config", "version", "format")}
+        print_json(facts | written | {"history": history_facts(detector)})
         return
-    backbone, config = detector.backbone.info, detector.config
-    print(f"{model}  (written by mhpatchcore {document['version']}, {model.stat().st_size / 1e6:.1f} MB)")
-    print(f"  images      {counted(facts['images'], 'normal image')}, {detector.moments.n} patches")
-    if detector.excluded:
-        print(f"  left out    {', '.join(map(printable, detector.excluded))}")
-    print(
-        f"  backbone    {backbone.name}, layers {', '.join(backbone.layers)}, {backbone.descriptor} descriptor"
-    )
-    print(f"  weights     {backbone.weights_source}, sha256 {backbone.weights_sha256}")
-    print(f"  precision   {backbone.precision}")
-    print(f"  view        {backbone.height} × {backbone.width}, grid {backbone.grid[0]} × {backbone.grid[1]}")
-    print(
-        f"  whitening   {backbone.dim} → {facts['dimensions']} dimensions, {facts['retained_variance']:.2%} retained"
-    )
-    print(f"              shrinkage {facts['shrinkage']:.3g}, jitter {detector.whitening.jitter:.0e}")
-    print(f"              place counts {config.place:g}")
-    print(f"  bank        {facts['rows']} rows by {config.constructor}")
-    print(
-        f"  score       {config.score}, reach {config.reach:g}, span {config.span}, map of {config.parts} parts"
-    )
-    print(f"  threshold   {threshold_note(detector)}")
-    print(f"              from {counted(facts['calibration_images'], 'image')}, {facts['calibration']}")
+    learnt, config = detector.model, detector.config
+    backbone = learnt.scales[0].backbone.info
+    print(f"{model}  (written by mhpatchcore {printable(document['version'])}, {model.stat().st_size / 1e6:.1f} MB)")
+    print(f"  images      {counted(facts['images'], 'normal image')}, {learnt.scales[0].moments.n} patches")
+    if learnt.excluded:
+        print(f"  left out    {', '.join(map(printable, learnt.excluded))}")
+    layers = ", ".join(backbone.layers)
+    network = f"{backbone.name}, layers {layers}, {backbone.descriptor} descriptor"
+    # a file from elsewhere may hold any texts, and a terminal obeys some of them
+    print(f"  backbone    {printable(network)}")
+    print(f"  weights     {printable(f'{backbone.weights_source}, sha256 {backbone.weights_sha256}')}")
+    print(f"  precision   {printable(backbone.precision)}")
+    for scale in learnt.scales:
+        seen, whitening = scale.backbone.info, scale.whitening
+        print(f"  view        {seen.height} × {seen.width}, grid {seen.grid[0]} × {seen.grid[1]}")
+        retained = f"{whitening.retained:.2%} retained"
+        print(f"  whitening   {seen.dim} → {whitening.k} dimensions, {retained}")
+        print(f"              shrinkage {whitening.lam:.3g}, jitter {whitening.jitter:.0e}")
+        print(f"  bank        {len(scale.raw)} rows by {config.constructor}")
+    print(f"  score       {config.score}, local {config.local}")
+    print_threshold(detector, "  threshold   ")
+    if facts["calibration_images"]:
+        print(f"              from {counted(facts['calibration_images'], 'image')}, {printable(facts['calibration'])}")
     for i, event in enumerate(detector.history):
-        print(f"  {'history' if i == 0 else '':12}{told(event)}")
+        print(f"  {'history' if i == 0 else '':12}{printable(told(event))}")

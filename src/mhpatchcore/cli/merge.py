@@ -7,8 +7,7 @@ from pathlib import Path
 import typer
 
 from mhpatchcore.cli.console import JsonFlag, print_json
-from mhpatchcore.cli.fit import summary, threshold_note
-from mhpatchcore.cli.history import history_facts, warn_of_lost_scores
+from mhpatchcore.cli.facts import bank_note, history_facts, summary, threshold_note
 from mhpatchcore.cli.paths import check_file
 from mhpatchcore.detector import Detector
 from mhpatchcore.model.merge import merged
@@ -25,9 +24,7 @@ def merge(
     """
     check_file(output, "part.mhpc")
     detectors = [Detector.load(model) for model in models]
-    for model, detector in zip(models, detectors, strict=True):
-        warn_of_lost_scores(model, detector)
-    detector = merged(detectors, [str(model) for model in models])
+    detector = Detector(merged([one.model for one in detectors], [str(model) for model in models]))
     detector.save(output)
     facts = summary(detector, output) | {
         "merged": [str(model) for model in models],
@@ -37,5 +34,5 @@ def merge(
         print_json(facts)
         return
     print(f"{output}: {len(models)} models, {facts['images']} images")
-    print(f"  bank       {facts['rows']} rows of {facts['dimensions']} dimensions")
+    print(f"  bank       {bank_note(detector)}")
     print(f"  threshold  {threshold_note(detector)}")

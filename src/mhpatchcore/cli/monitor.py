@@ -17,12 +17,12 @@ from mhpatchcore.cli.console import (
     print_json,
     progress_display,
     warn,
-    warn_of_skipped,
 )
 from mhpatchcore.cli.paths import check_file
+from mhpatchcore.cli.settings import share_parser
 from mhpatchcore.detector import Detector
 from mhpatchcore.errors import ImageError, UserError
-from mhpatchcore.inputs.images import list_images
+from mhpatchcore.inputs.sources import list_images
 from mhpatchcore.inspection.drift import SIGNIFICANCE, compare
 from mhpatchcore.runtime.arrays import Doubles
 
@@ -35,7 +35,12 @@ def monitor(
     reference: Path = typer.Option(
         None, help="Compare with these scores (a CSV of a good period) and not with the model's own."
     ),
-    significance: float = typer.Option(SIGNIFICANCE, help="How often no drift may be called one."),
+    significance: float = typer.Option(
+        str(SIGNIFICANCE),
+        parser=share_parser("--significance"),
+        metavar="SHARE",
+        help="How often no drift may be called one.",
+    ),
     plot: Path = typer.Option(None, help="Write a picture of both distributions, e.g. drift.png."),
     fail: bool = typer.Option(False, "--fail", help="Exit with code 1 if there is a drift."),
     skip_broken: bool = SkipBrokenFlag,
@@ -84,7 +89,7 @@ def read_scores(path: Path, threshold: float) -> Doubles:
     """The scores (n,) in what `score --csv` has written, in its order."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            rows = list(csv.DictReader(file))
+            rows = [row for row in csv.DictReader(file) if not row.get("error")]
     except (OSError, ValueError, csv.Error) as error:
         raise UserError(f"cannot read scores {path}: {error}; write them with `score --csv`") from error
     try:
@@ -114,7 +119,7 @@ def _scored(detector: Detector, folder: Path, workers: int | None, skip_broken: 
     scores = []
     with progress_display(quiet or len(images) < 2) as progress:
         progress("score", 0, len(images))
-        on_error = warn_of_skipped if skip_broken else None
+        on_error = (lambda error: warn(f"skipped: {error}")) if skip_broken else None
         for done, result in enumerate(detector.score_many(images, workers, on_error), start=1):
             if result is not None:
                 scores.append(result.score)

@@ -3,10 +3,36 @@
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from mhpatchcore.errors import UserError
-from mhpatchcore.inputs.images import SUFFIXES
+from mhpatchcore.inputs.sources import SUFFIXES, is_pattern
+
+STANDARD_INPUT = Path("-")
+
+
+def given_images(arguments: Sequence[Path]) -> list[Path]:
+    """Files, folders and patterns as they were given; `-` stands for a list of them on standard input."""
+    paths: list[Path] = []
+    for argument in arguments:
+        if argument == STANDARD_INPUT:
+            paths += _listed_on_standard_input()
+        elif argument.exists() or is_pattern(argument):
+            paths.append(argument)
+        else:
+            raise UserError(f"there is no file or folder {argument}; check the path")
+    return paths
+
+
+def _listed_on_standard_input() -> list[Path]:
+    """One path per line, as `ls` and `find` write them, or each ended by a zero byte (`find -print0`)."""
+    text = os.fsdecode(sys.stdin.buffer.read())
+    paths = text.split("\0") if "\0" in text else [line.rstrip("\r") for line in text.split("\n")]
+    if not any(paths):
+        raise UserError("there are no paths on standard input: write one per line, as `ls parts/*.png` does")
+    return [Path(path) for path in paths if path]
 
 
 def check_file(path: Path | None, example: str, *others: Path | None) -> None:

@@ -1,9 +1,8 @@
-"""`mhpatchcore score part.mhpc IMAGES|DIR`"""
+"""`mhpatchcore score part.mhpc IMAGES`"""
 
 from __future__ import annotations
 
 import csv
-import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from math import isfinite
@@ -20,31 +19,64 @@ from mhpatchcore.cli.console import (
     printable,
     progress_display,
     warn,
-    warn_of_skipped,
 )
-from mhpatchcore.cli.paths import check_folder, check_input_folder
+from mhpatchcore.cli.facts import warn_without_threshold
+from mhpatchcore.cli.outputs import (
+    Outputs,
+    Pictures,
+    write_coco,
+    write_evidence,
+    write_heatmap,
+    write_mask,
+    write_regions,
+)
+from mhpatchcore.cli.paths import check_input_folder, given_images
 from mhpatchcore.detector import Detector
 from mhpatchcore.errors import ImageError, UserError
-from mhpatchcore.inputs.images import ImageLike, list_images
+from mhpatchcore.inputs.sources import ImageLike, list_images
 from mhpatchcore.result import Result
 
-COLUMNS = ("image", "score", "threshold", "is_anomalous", "p_value", "regions")
+COLUMNS = ("image", "score", "threshold", "verdict", "is_anomalous", "p_value", "regions", "error")
+UNREADABLE = "unreadable"
+ANOMALY_FOUND, NO_THRESHOLD = 1, 7
 
 
 def score(
     model: Path = typer.Argument(..., help="A model file written by `fit`."),
-    images: list[Path] = typer.Argument(..., help="Images, or folders of images."),
-    heatmaps: Path = typer.Option(None, help="Write a picture for every image into this folder."),
+    images: list[Path] = typer.Argument(
+        ...,
+        help="Images: files, folders (subfolders are read too), or - for a list on standard input.",
+    ),
+    heatmaps: Path = typer.Option(
+        None, metavar="DIR", help="Write a picture for every image into this folder."
+    ),
+    full_size: bool = typer.Option(
+        False, "--full-size", help="Draw heatmaps in the size of the images, not in that of a screen."
+    ),
+    masks: Path = typer.Option(
+        None,
+        metavar="DIR",
+        help="Write a mask for every image into this folder: a PNG of its size, 0 or 255.",
+    ),
+    regions: Path = typer.Option(
+        None, metavar="FILE", help="Write all anomalous regions into this CSV file: boxes, areas, peaks."
+    ),
+    coco: Path = typer.Option(
+        None, metavar="FILE", help="Write them as COCO annotations into this JSON file."
+    ),
     explain: Path = typer.Option(
         None,
+        metavar="DIR",
         help="Write a picture for every anomalous image into this folder: the normal patches it was compared with.",
     ),
     explain_all: bool = typer.Option(False, "--explain-all", help="Explain images that pass as well."),
-    normals: list[Path] = typer.Option(None, help="Where the training images are now, for --explain."),
+    normals: list[Path] = typer.Option(
+        None, metavar="DIR", help="Where the training images are now, for --explain."
+    ),
     as_csv: bool = typer.Option(False, "--csv", help="Print comma-separated values."),
     as_json: bool = JsonFlag,
     skip_broken: bool = typer.Option(
-        False, "--skip-broken", help="Report images that cannot be read and go on."
+        False, "--skip-broken", help="Images that cannot be read are no error: exit with code 0, not 3."
     ),
     fail: bool = typer.Option(False, "--fail", help="Exit with code 1 if any image is anomalous."),
     workers: int = WorkersOption,
@@ -53,96 +85,64 @@ def score(
     """Score images: how far they are from what the model has learnt, and whether that is too far.
 
     Example: mhpatchcore score part.mhpc parts/new --heatmaps heatmaps/
+
+    An image that cannot be read is told as such, and the others are scored.
     """
     if as_csv and as_json:
         raise UserError("choose one of --csv and --json")
-    if explain is not None and heatmaps is not None and _place(explain) == _place(heatmaps):
-        raise UserError("--heatmaps and --explain write files of the same names: give them different folders")
     for folder in normals or ():
         check_input_folder(folder, "--normals")
-    check_folder(heatmaps)
-    check_folder(explain)
+    outputs = Outputs(heatmaps, masks, explain, regions, coco, full_size, explain_all, tuple(normals or ()))
+    outputs.check(model)
     detector = Detector.load(model)
-    paths: list[ImageLike] = [path for source in images for path in list_images(source)]
-    files = [Path(str(path)) for path in paths]
-    pictures = {} if heatmaps is None else picture_paths(files, heatmaps)
-    explanations = {} if explain is None else picture_paths(files, explain, "--explain")
+    paths = list_images(given_images(images))
+    pictures = outputs.pictures([Path(str(path)) for path in paths])
     rows: list[dict[str, Any]] = []
-    skipped: list[dict[str, Any]] = []
     with progress_display(quiet or len(paths) < 2) as progress:
-        for result in _scored(detector, paths, workers, skip_broken, progress):
+        for path, result in zip(paths, _scored(detector, paths, workers, progress), strict=True):
             if isinstance(result, ImageError):
-                warn_of_skipped(result)
-                skipped.append({"image": str(paths[len(rows) + len(skipped)]), "error": str(result)})
-                continue
-            row = result.to_json()  # the result itself holds maps: too much to keep of many images
-            if pictures:
-                _draw(result, pictures)
-            if explanations and (explain_all or result.is_anomalous):
-                row["evidence"] = _explained(detector, result, explanations, normals or ())
-            rows.append(row)
-    if not rows:
-        raise ImageError("none of the images could be read")
-    if any(_not_found(row) for row in rows):
+                warn(str(result))
+                rows.append({"image": str(path), "verdict": UNREADABLE, "error": str(result)})
+            else:
+                rows.append(_row(detector, result, pictures, outputs))
+    read = [row for row in rows if row["verdict"] != UNREADABLE]
+    if regions is not None:
+        write_regions(read, regions)
+    if coco is not None:
+        write_coco(read, coco)
+    if any(_not_found(row) for row in read):
         warn("some training images are not where their names say: --normals FOLDER says where they are now")
-    if as_json:
-        print_json([*rows, *skipped])
-    elif as_csv:
-        _print_csv(rows)
-    else:
-        _print_table(rows, len(skipped))
-    if fail and any(row["is_anomalous"] for row in rows):
-        raise typer.Exit(1)
+    _print(rows, detector, as_csv, as_json)
+    _finish(rows, detector, model, fail, skip_broken)
 
 
-def picture_paths(images: Sequence[Path], folder: Path, flag: str = "--heatmaps") -> dict[str, Path]:
-    """Where each image's picture goes: the images' own folders below what they have in common.
-
-    >>> picture_paths([Path("a/1.png"), Path("b/1.png"), Path("b/2.jpg")], Path("out"))["b/2.jpg"].as_posix()
-    'out/b/2.png'
-    """
-    places = {str(image): _place(image) for image in images}
-    top = os.path.commonpath([place.parent for place in places.values()])
-    relative = {image: place.relative_to(top) for image, place in places.items()}
-    names = {image: place.with_suffix(".png") for image, place in relative.items()}
-    if len(set(names.values())) < len(set(relative.values())):  # 1.png beside 1.jpg
-        names = {image: place.with_name(f"{place.name}.png") for image, place in relative.items()}
-    pictures = {image: folder / name for image, name in names.items()}
-    among = {place.parent for place in places.values()} & {_place(path).parent for path in pictures.values()}
-    if among:
-        raise UserError(f"pictures in {folder} would stand among the images: give {flag} another folder")
-    return pictures
+def _scored(
+    detector: Detector,
+    paths: Sequence[ImageLike],
+    workers: int | None,
+    progress: Callable[[str, int, int], None],
+) -> Iterator[Result | ImageError]:
+    """Every image's result, or why it cannot be read, in their order."""
+    progress("score", 0, len(paths))
+    errors: list[ImageError] = []
+    outcomes = detector.score_many(paths, workers, on_error=errors.append)
+    for done, result in enumerate(outcomes, start=1):
+        yield result if result is not None else errors[-1]
+        progress("score", done, len(paths))
 
 
-def _place(path: Path) -> Path:
-    """An absolute path that tells files apart; a link and what it points to are two."""
-    return path.parent.resolve() / path.name
-
-
-def _draw(result: Result, pictures: dict[str, Path]) -> None:
-    from mhpatchcore.report.drawing import save_picture, triptych
-
+def _row(detector: Detector, result: Result, pictures: Pictures, outputs: Outputs) -> dict[str, Any]:
+    """What is told of an image, and its pictures. The result itself holds maps: too much to keep of many images."""
     assert result.path is not None  # only files are scored here
-    save_picture(pictures[result.path], triptych(result.path, result))
-
-
-def _explained(
-    detector: Detector, result: Result, pictures: dict[str, Path], normals: Sequence[Path]
-) -> dict[str, Any]:
-    """Draw the evidence and return it."""
-    from mhpatchcore.inputs.images import load_pixels
-    from mhpatchcore.report.evidence import evidence_figure
-    from mhpatchcore.report.figures import figure_bytes
-    from mhpatchcore.runtime.files import atomic_path
-
-    assert result.path is not None
-    evidence = detector.explain(result, normals)
-    picture = pictures[result.path]
-    with atomic_path(picture) as temporary:
-        temporary.write_bytes(
-            figure_bytes(evidence_figure(load_pixels(result.path), result, evidence), "png")
-        )
-    return evidence.to_json() | {"picture": str(picture)}
+    row = result.to_json() | {"size": result.size}
+    if pictures.heatmaps:
+        write_heatmap(result, pictures.heatmaps[result.path], outputs.full_size)
+    if pictures.masks:
+        write_mask(result, pictures.masks[result.path])
+    if pictures.evidence and (outputs.explain_all or result.is_anomalous):
+        path = pictures.evidence[result.path]
+        row["evidence"] = write_evidence(detector, result, path, outputs.normals)
+    return row
 
 
 def _not_found(row: dict[str, Any]) -> bool:
@@ -150,37 +150,45 @@ def _not_found(row: dict[str, Any]) -> bool:
     return any(patch["image"] and not patch["file"] for place in places for patch in place["nearest"])
 
 
-def _scored(
-    detector: Detector,
-    paths: list[ImageLike],
-    workers: int | None,
-    skip_broken: bool,
-    progress: Callable[[str, int, int], None],
-) -> Iterator[Result | ImageError]:
-    """Every image's result, or why it was skipped, in their order."""
-    progress("score", 0, len(paths))
-    errors: list[ImageError] = []
-    outcomes = detector.score_many(paths, workers, on_error=errors.append if skip_broken else None)
-    for done, result in enumerate(outcomes, start=1):
-        yield result if result is not None else errors[-1]
-        progress("score", done, len(paths))
+def _print(rows: Sequence[dict[str, Any]], detector: Detector, as_csv: bool, as_json: bool) -> None:
+    if as_json:
+        print_json(rows)
+    elif as_csv:
+        writer = csv.DictWriter(sys.stdout, COLUMNS, extrasaction="ignore", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(row | {"regions": len(row["regions"])} if "regions" in row else row for row in rows)
+    else:
+        _print_table(rows, detector.threshold)
 
 
-def _print_csv(rows: list[dict[str, Any]]) -> None:
-    writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    for row in rows:
-        fields = row | {"regions": len(row["regions"])}
-        writer.writerow([fields[column] for column in COLUMNS])
-
-
-def _print_table(rows: list[dict[str, Any]], skipped: int) -> None:
-    threshold = rows[0]["threshold"]
+def _print_table(rows: Sequence[dict[str, Any]], threshold: float) -> None:
     limit = f"threshold {threshold:.4g}" if isfinite(threshold) else "the model has no threshold"
-    print(f"{'score':>9}  {'p-value':>8}  verdict    regions  image   ({limit})")
+    print(f"{'score':>9}  {'p-value':>8}  {'verdict':<12}  regions  image   ({limit})")
     for row in rows:
-        verdict = "ANOMALOUS" if row["is_anomalous"] else "ok"
-        name = printable(row["image"])
-        print(f"{row['score']:9.4g}  {row['p_value']:8.3g}  {verdict:<9}  {len(row['regions']):7d}  {name}")
-    anomalous = sum(row["is_anomalous"] for row in rows)
-    print(f"{anomalous} of {len(rows)} anomalous" + (f", {skipped} skipped" if skipped else ""))
+        score, p = (_number(row.get(name), digits) for name, digits in (("score", 4), ("p_value", 3)))
+        regions = str(len(row["regions"])) if "regions" in row else "–"
+        verdict = {"normal": "ok", "anomalous": "ANOMALOUS"}.get(row["verdict"], row["verdict"])
+        print(f"{score:>9}  {p:>8}  {verdict:<12}  {regions:>7}  {printable(row['image'])}")
+    unreadable = sum(row["verdict"] == UNREADABLE for row in rows)
+    anomalous, read = sum(row["verdict"] == "anomalous" for row in rows), len(rows) - unreadable
+    judged = f"{anomalous} of {read} anomalous" if isfinite(threshold) else f"{read} scored, none judged"
+    print(judged + (f", {unreadable} could not be read" if unreadable else ""))
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "–" if value is None else f"{value:.{digits}g}"
+
+
+def _finish(
+    rows: Sequence[dict[str, Any]], detector: Detector, model: Path, fail: bool, skip_broken: bool
+) -> None:
+    """The exit code: what cannot be judged at all comes first, then what could not be read, then anomalies."""
+    verdicts = {row["verdict"] for row in rows}
+    if verdicts == {UNREADABLE}:
+        raise ImageError("none of the images could be read")
+    if warn_without_threshold(detector, model):
+        raise typer.Exit(NO_THRESHOLD)
+    if UNREADABLE in verdicts and not skip_broken:
+        raise typer.Exit(ImageError.exit_code)
+    if fail and "anomalous" in verdicts:
+        raise typer.Exit(ANOMALY_FOUND)

@@ -11,6 +11,7 @@ from mhpatchcore.cli.console import (
     JsonFlag,
     QuietFlag,
     SkipBrokenFlag,
+    StoreOption,
     WorkersOption,
     counted,
     print_json,
@@ -18,11 +19,16 @@ from mhpatchcore.cli.console import (
     warn,
     warn_and_keep,
 )
-from mhpatchcore.cli.fit import summary, threshold_note
-from mhpatchcore.cli.history import history_facts, threshold_before, warn_of_lost_scores
-from mhpatchcore.cli.paths import check_file
+from mhpatchcore.cli.facts import (
+    history_facts,
+    print_threshold,
+    summary,
+    threshold_before,
+    warn_without_threshold,
+)
+from mhpatchcore.cli.paths import check_file, given_images
 from mhpatchcore.detector import Detector
-from mhpatchcore.fitting.extraction import Execution
+from mhpatchcore.fitting.execution import Execution
 from mhpatchcore.runtime.parallel import available_cores
 
 RISE = 1.1
@@ -30,7 +36,10 @@ RISE = 1.1
 
 def update(
     model: Path = typer.Argument(..., help="A model file."),
-    normals: Path = typer.Argument(..., help="A folder of images of good parts that are new to the model."),
+    normals: list[Path] = typer.Argument(
+        ...,
+        help="Images of good parts that are new to the model: folders, files, or - for a list on standard input.",
+    ),
     output: Path = typer.Option(
         ..., "--output", "-o", help="The model file to write; it can be the same one."
     ),
@@ -39,11 +48,11 @@ def update(
         "--returned",
         help="They were picked because they had been rejected: learn them, but leave the threshold to the others.",
     ),
-    spool_dir: Path = typer.Option(None, help="Folder for the spool (default: the temporary folder)."),
-    skip_broken: bool = SkipBrokenFlag,
-    workers: int = WorkersOption,
     as_json: bool = JsonFlag,
     quiet: bool = QuietFlag,
+    workers: int = WorkersOption,
+    store: Path = StoreOption,
+    skip_broken: bool = SkipBrokenFlag,
 ) -> None:
     """Learn from further images of good parts. The images learnt from before are not needed.
 
@@ -51,25 +60,24 @@ def update(
     """
     check_file(output, "part.mhpc")
     before = Detector.load(model)
-    warn_of_lost_scores(model, before)
     skipped: list[str] = []
     started = time.perf_counter()
     with progress_display(quiet) as progress:
         execution = Execution(
             workers=workers or available_cores(),
-            spool_folder=spool_dir,
+            store=store,
             skip_broken=skip_broken,
             progress=progress,
             warn=warn_and_keep(skipped),
         )
-        detector = before.updated(normals, returned=returned, execution=execution)
+        detector = before.updated(given_images(normals), returned=returned, execution=execution)
         detector.save(output)
     seconds = round(time.perf_counter() - started, 2)
     new = detector.history[-1].images
     facts = summary(detector, output) | {
         "new_images": new,
         "threshold_before": before.threshold,
-        "new_rows": int((detector.bank_origin[:, 0] >= len(before.images)).sum()),
+        "new_rows": _new_rows(detector, len(before.model.images)),
         "history": history_facts(detector),
         "seconds": seconds,
         "skipped": skipped,
@@ -80,10 +88,16 @@ def update(
             f"the threshold has risen from {before.threshold:.4g} to {detector.threshold:.4g}, so fewer defects are "
             f"found: {'' if returned else picked}`calibrate --with` a fair sample of today's parts"
         )
+    warn_without_threshold(detector, output)
     if as_json:
         print_json(facts)
         return
     print(f"{output}: learnt {counted(new, 'new image')}, now {facts['images']}, in {seconds:.1f} s")
     print(f"  bank       {facts['rows']} rows, {facts['new_rows']} of them from the new images")
-    print(f"  threshold  {threshold_note(detector)}")
+    print_threshold(detector, "  threshold  ")
     print(f"             {threshold_before(before)}")
+
+
+def _new_rows(detector: Detector, known: int) -> int:
+    """Bank rows that come from none of the first `known` images."""
+    return sum(int((scale.origin[:, 0] >= known).sum()) for scale in detector.scales)

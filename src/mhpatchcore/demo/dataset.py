@@ -1,4 +1,4 @@
-"""The demo's data set: pictures of vials (`demo_scene.py`) in the folders of MVTec AD."""
+"""The demo's data set: pictures of vials (`scene.py`) in the folders of MVTec AD."""
 
 from __future__ import annotations
 

@@ -1,45 +1,86 @@
-"""Judging a detector on labelled images, one at a time, in memory that does not grow with their number."""
+"""Judging a detector on labelled images, one at a time, in memory that does not grow with their number.
+
+Images that the model has learnt from, which it knows by their content, are left out: on them it cannot fail.
+
+Pixel figures are those of whole images. Where the model sees a crop of the image, as in the paper, they are those of
+the preprocessed pair: the map of the view, and the mask resized (nearest) and cropped in the same way. The figures of
+whole images, in which what lies beyond the crop counts as calm, then stand beside them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from mhpatchcore.detector import Detector
-from mhpatchcore.errors import ImageError
+from mhpatchcore.errors import ImageError, UserError
 from mhpatchcore.evaluation.metrics import ImageMetrics, image_metrics
 from mhpatchcore.evaluation.pixel_metrics import PixelMetrics, PixelScores
 from mhpatchcore.inputs.datasets import Dataset, Sample, read_mask
-from mhpatchcore.result import Result
+from mhpatchcore.inputs.sources import content_hash
+from mhpatchcore.inputs.views import Geometry
+from mhpatchcore.model.value import Model
+from mhpatchcore.result import Result, ViewScores
 from mhpatchcore.runtime.arrays import Mask
+
+NAMED = 3  # of the images that were left out, in a line about them
 
 
 @dataclass(frozen=True)
 class Judged:
-    """One test image and what the detector said of it."""
+    """One test image and what the detector said of it.
+
+    `flagged` is None where the model has no threshold. `located` says whether the predicted segmentation, or the peak
+    of the map, lies on the defect; None where nobody has drawn the defect.
+    """
 
     path: Path
     kind: str
     is_anomalous: bool
     score: float
-    flagged: bool
+    flagged: bool | None
     p_value: float
+    located: bool | None = None
+
+
+Watch = Callable[[Sample, Result, Judged], None]
+
+
+@dataclass(frozen=True)
+class Tested:
+    """A data set without the test images that the model has learnt from, and these."""
+
+    dataset: Dataset
+    left_out: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Metrics over a data set and the verdict on each image; `problems` are masks that could not be used."""
+    """Metrics over a data set and the verdict on each image.
+
+    Where the model sees a crop (`cropped`), `pixel` are the figures of views; `whole_pixel` are always those of whole
+    images. `left_out` are test images that the model has learnt from. `problems` are lines about these and about
+    images and masks that could not be used.
+    """
 
     name: str
     images: tuple[Judged, ...]
     image: ImageMetrics
     pixel: PixelScores | None
+    whole_pixel: PixelScores | None
     threshold: float
     problems: tuple[str, ...]
+    left_out: tuple[Path, ...] = ()
+    cropped: bool = False
+
+    @property
+    def has_threshold(self) -> bool:
+        return isfinite(self.threshold)
 
     @property
     def false_alarms(self) -> list[Judged]:
@@ -49,78 +90,156 @@ class Evaluation:
     @property
     def misses(self) -> list[Judged]:
         """Anomalous images below the threshold, worst first."""
-        return sorted((j for j in self.images if j.is_anomalous and not j.flagged), key=lambda j: j.score)
+        return sorted(
+            (j for j in self.images if j.is_anomalous and j.flagged is False), key=lambda j: j.score
+        )
+
+    @property
+    def rejected(self) -> list[Judged]:
+        """Anomalous images over the threshold."""
+        return [j for j in self.images if j.is_anomalous and j.flagged]
+
+    @property
+    def found(self) -> int | None:
+        """How many of the rejected defects were found where they are; None where no defect is drawn."""
+        drawn = [j for j in self.images if j.located is not None]
+        return sum(bool(j.located) for j in drawn if j.flagged) if drawn else None
 
     def summary(self) -> dict[str, Any]:
-        pixel = {} if self.pixel is None else {f"pixel_{k}": v for k, v in asdict(self.pixel).items()}
         return {
             "dataset": self.name,
-            **{f"image_{k}": v for k, v in asdict(self.image).items()},
-            **pixel,
+            **_prefixed("image", self.image),
+            **_prefixed("pixel", self.pixel),
+            **_prefixed("whole_pixel", self.whole_pixel if self.cropped else None),
             "threshold": self.threshold,
-            "false_alarms": len(self.false_alarms),
-            "misses": len(self.misses),
+            "false_alarms": len(self.false_alarms) if self.has_threshold else None,
+            "misses": len(self.misses) if self.has_threshold else None,
+            "found_where_it_is": self.found if self.has_threshold else None,
+            "left_out": [str(path) for path in self.left_out],
         }
+
+
+def unseen(dataset: Dataset, model: Model) -> Tested:
+    """The data set without what the model has learnt from; refused if nothing good or nothing defective remains."""
+    learnt = {one for one in model.hashes if one}
+    known = {sample.path for sample in dataset.test if _content(sample.path) in learnt}
+    test = tuple(sample for sample in dataset.test if sample.path not in known)
+    for anomalous, kind in ((False, "good"), (True, "defective")):
+        before = [sample for sample in dataset.test if sample.is_anomalous == anomalous]
+        if before and all(sample.path in known for sample in before):
+            raise UserError(
+                f"the model has learnt from all {len(before)} {kind} test images of {dataset.name}, so they cannot "
+                f"test it: put {kind} parts that it has not seen in a folder of their own and name it with "
+                f"--{'defect' if anomalous else 'good'}"
+            )
+    return Tested(replace(dataset, test=test), tuple(sorted(known)))
 
 
 def evaluate(
     detector: Detector,
     dataset: Dataset,
     workers: int | None = None,
-    watch: Callable[[Sample, Result], None] | None = None,
+    watch: Watch | None = None,
     progress: Callable[[str, int, int], None] | None = None,
-    results: Iterable[Result | None] | None = None,
     skip_broken: bool = False,
 ) -> Evaluation:
-    """Score every test image and compute metrics; `watch` sees each result (to draw it, say).
+    """Score every test image that the model has not learnt from; `watch` sees each result (to draw it, say).
 
-    `results` are those of all test images in order, where they are at hand already. With `skip_broken` images that
-    cannot be read are told as problems and left out.
+    With `skip_broken` images that cannot be read are told as problems and left out.
     """
-    judged, problems = [], list(dataset.problems)
-    pixels = PixelMetrics()
-    total = len(dataset.test)
-    if progress is not None:
-        progress("score", 0, total)
-    if results is None:
-        on_error = (lambda error: problems.append(str(error))) if skip_broken else None
-        results = detector.score_many([sample.path for sample in dataset.test], workers, on_error)
+    tested, problems = unseen(dataset, detector.model), list[str]()
+    on_error = (lambda error: problems.append(str(error))) if skip_broken else None
+    results = detector.score_many([sample.path for sample in tested.dataset.test], workers, on_error)
+    evaluation = judge(detector, tested, results, watch, progress)
+    return replace(evaluation, problems=(*evaluation.problems, *problems))
+
+
+def judge(
+    detector: Detector,
+    tested: Tested,
+    results: Iterable[Result | None],
+    watch: Watch | None = None,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> Evaluation:
+    """The metrics of results, one for each test image in order; None is an image that could not be read."""
+    dataset = tested.dataset
+    judged, problems = [], [*_about_left_out(tested), *dataset.problems]
+    pixels = Pixels(PixelMetrics(), PixelMetrics() if detector.config.resize is not None else None)
     for done, (sample, result) in enumerate(zip(dataset.test, results, strict=True), start=1):
         if result is not None:
-            judged.append(_judged(sample, result))
-            if dataset.has_masks:
-                try:
-                    mask = _truth(sample, result)
-                    if mask is not None:
-                        pixels.update(result.map, mask)
-                except ImageError as error:
-                    problems.append(str(error))
+            truth = None
+            try:
+                truth = _truth(sample, result) if dataset.has_masks else None
+            except ImageError as error:
+                problems.append(str(error))
+            if truth is not None:
+                pixels.update(result, truth)
+            located = is_located(result, truth) if sample.is_anomalous and truth is not None else None
+            flagged = None if result.verdict == "no threshold" else result.is_anomalous
+            said = (result.score, flagged, result.p_value)
+            judged.append(Judged(sample.path, sample.kind, sample.is_anomalous, *said, located))
             if watch is not None:
-                watch(sample, result)
+                watch(sample, result, judged[-1])
         if progress is not None:
-            progress("score", done, total)
+            progress("score", done, len(dataset.test))
     if not judged:
         raise ImageError(f"there is no test image in {dataset.name} that can be read: check the folder")
-    labels = np.array([j.is_anomalous for j in judged])
-    scores = np.array([j.score for j in judged])
     return Evaluation(
         name=dataset.name,
         images=tuple(judged),
-        image=image_metrics(labels, scores),
-        pixel=pixels.result() if dataset.has_masks else None,
+        image=image_metrics([j.is_anomalous for j in judged], [j.score for j in judged]),
+        pixel=(pixels.views or pixels.whole).result() if dataset.has_masks else None,
+        whole_pixel=pixels.whole.result() if dataset.has_masks else None,
+        cropped=pixels.views is not None,
         threshold=detector.threshold,
         problems=tuple(problems),
+        left_out=tested.left_out,
     )
 
 
-def _judged(sample: Sample, result: Result) -> Judged:
-    said = (result.score, result.is_anomalous, result.p_value)
-    return Judged(sample.path, sample.kind, sample.is_anomalous, *said)
+@dataclass(frozen=True)
+class Pixels:
+    """Counts pixels of whole images and, where the model sees a crop, those of views."""
+
+    whole: PixelMetrics
+    views: PixelMetrics | None
+
+    def update(self, result: Result, truth: Mask) -> None:
+        """Count an image, of which truth (H, W) says where the defect is."""
+        self.whole.update(result.map, truth)
+        if self.views is not None:
+            view = _largest(result)
+            heat = result.map_over(view.geometry.box, *view.size)
+            self.views.update(heat, mask_of_view(truth, view.geometry, *view.size))
+
+
+def is_located(result: Result, truth: Mask) -> bool:
+    """Whether the predicted segmentation or the peak of the map lies on the defect, truth (H, W)."""
+    at_peak = truth.ravel()[int(result.map.argmax())]
+    return bool(at_peak or (result.mask & truth).any())
+
+
+def mask_of_view(mask: Mask, where: Geometry, height: int, width: int) -> Mask:
+    """A mask (H, W) as a view of it shows it: resized to the nearest pixel, and cropped.
+
+    >>> mask_of_view(np.eye(8, dtype=bool), Geometry(8, 8, 2, 2, 6, 6), 2, 2).tolist()
+    [[True, False], [False, True]]
+    """
+    rows = where.top + (np.arange(height) + 0.5) * (where.bottom - where.top) / height
+    columns = where.left + (np.arange(width) + 0.5) * (where.right - where.left) / width
+    # a place between two pixels belongs to the second, however it was rounded
+    seen: Mask = mask[np.ix_((rows + 1e-9).astype(int), (columns + 1e-9).astype(int))]
+    return seen
+
+
+def _largest(result: Result) -> ViewScores:
+    """The view that shows most of the image; of equal ones the finest."""
+    return max(result.views, key=lambda view: (view.geometry.bottom - view.geometry.top, view.size))
 
 
 def _truth(sample: Sample, result: Result) -> Mask | None:
     """Where the defect is; nowhere on a normal image; None where an anomalous image has no mask."""
-    size = (result.geometry.height, result.geometry.width)
+    size = result.size
     if not sample.is_anomalous:
         return np.zeros(size, bool)
     if sample.mask is None:
@@ -129,3 +248,22 @@ def _truth(sample: Sample, result: Result) -> Mask | None:
     if not mask.any():
         raise ImageError(f"mask {sample.mask} of a defective image marks nothing; replace or remove it")
     return mask
+
+
+def _content(path: Path) -> str:
+    try:
+        return content_hash(path)
+    except ImageError:
+        return ""  # what is wrong with it is told when it is scored
+
+
+def _about_left_out(tested: Tested) -> list[str]:
+    if not tested.left_out:
+        return []
+    n, rest = len(tested.left_out), len(tested.left_out) - NAMED
+    names = ", ".join(map(str, tested.left_out[:NAMED])) + (f" and {rest} others" if rest > 0 else "")
+    return [f"{n} test image{'s' if n > 1 else ''} left out, because the model has learnt from them: {names}"]
+
+
+def _prefixed(prefix: str, metrics: ImageMetrics | PixelScores | None) -> dict[str, Any]:
+    return {} if metrics is None else {f"{prefix}_{name}": value for name, value in asdict(metrics).items()}

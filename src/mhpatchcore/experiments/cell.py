@@ -3,6 +3,9 @@
 Run as `python -m mhpatchcore.experiments.cell SPEC.json RESULT.json FOLDER`, in a process of its own, so that peak
 memory belongs to this cell alone. The verdicts on all images and the cell's figures go into FOLDER, after everything
 has been measured.
+
+`fit_seconds` is t_fit of the paper, which knows no threshold: the time of calibration stands beside it. Images are
+scored twice, alone and with their maps, so that both times are those of a whole run.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ import os
 import sys
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import isnan
 from pathlib import Path
@@ -25,8 +28,8 @@ from mhpatchcore.errors import UserError
 from mhpatchcore.inputs.datasets import Dataset, load_dataset
 from mhpatchcore.runtime.files import write_text
 
-if TYPE_CHECKING:  # a cell loads them itself; who plans a grid does not need them
-    from mhpatchcore.runtime.telemetry import Telemetry
+if TYPE_CHECKING:  # a cell loads it itself; who plans a grid does not need it
+    from mhpatchcore.evaluation.evaluate import Evaluation
 
 MS = 1000.0
 Out = TypeVar("Out")
@@ -89,67 +92,65 @@ def _state(path: Path) -> tuple[int, int]:
 
 
 def run_cell(spec: CellSpec, folder: Path) -> dict[str, Any]:
-    """Fit, evaluate, write verdicts and figures below `folder`; one row of results."""
+    """Fit, score, evaluate, write verdicts and figures below `folder`; one row of results."""
     from mhpatchcore.detector import Detector
-    from mhpatchcore.evaluation.evaluate import evaluate
-    from mhpatchcore.fitting.extraction import Execution
+    from mhpatchcore.evaluation.evaluate import judge, unseen
+    from mhpatchcore.fitting.execution import Execution
     from mhpatchcore.runtime.telemetry import Telemetry
 
-    load = os.getloadavg()[
-        0
-    ]  # of others, and of the cell before: times can be trusted only on a quiet machine
+    # of others, and of the cell before: times can be trusted only on a quiet machine
+    load = os.getloadavg()[0]
     dataset = spec.dataset()
     telemetry = Telemetry()
-    execution = Execution(progress=telemetry.progress, spent=telemetry.spent)
+    execution = Execution(telemetry=telemetry)
     started = time.perf_counter()
     detector = Detector.fit(dataset.train, spec.config, weights=spec.weights, execution=execution)
     fit_seconds = time.perf_counter() - started
-    telemetry.finish()
+    calibration_seconds = sum(phase.wall_seconds for phase in telemetry.phases if phase.name == "calibrate")
     fit_peak = telemetry.peak_rss
-    detector.graph  # noqa: B018 (made when first asked for: neither the fit nor the images take that time)
-    started = time.perf_counter()
-    results = deque(
-        _watched(detector.score_many([sample.path for sample in dataset.test]), dataset, telemetry)
-    )
-    infer_seconds = time.perf_counter() - started
-    telemetry.finish()
+    tested = unseen(dataset, detector.model)
+    paths = [sample.path for sample in tested.dataset.test]
+    deque(detector.score_many(paths[:1]))  # what is made with the first image is no image's time
+    with telemetry.phase("score") as measured:
+        results = deque(detector.score_many(paths))
+        measured.items = len(paths)
+    infer_seconds = telemetry.phases[-1].wall_seconds
+    with telemetry.phase("score and map") as measured:
+        measured.items = sum(
+            result is not None and result.map.size > 0 for result in detector.score_many(paths)
+        )
+    map_seconds = telemetry.phases[-1].wall_seconds
     peak = telemetry.peak_rss
     # Metrics come after it: over pixels they take longer than the scores, and no production line computes them.
-    evaluation = evaluate(
-        detector,
-        dataset,
-        progress=lambda _, done, total: telemetry.progress("metrics", done, total),
-        results=_given_away(results),
-    )
-    telemetry.finish()
-    image, pixel = evaluation.image, evaluation.pixel
-    row = {
-        "dataset": dataset.name,
-        "preset": spec.preset,
-        "backbone": detector.backbone.info.name,
-        "weights_sha256": detector.backbone.info.weights_sha256,
-        "n_train": len(dataset.train),
-        "n_test": len(dataset.test),
-        "n_anomalous": image.n_anomalous,
-        "image_auroc": _known(image.auroc),
-        "image_ap": _known(image.average_precision),
-        "image_f1_max": _known(image.f1_max),
-        "pixel_auroc": pixel and _known(pixel.auroc),
-        "pixel_ap": pixel and _known(pixel.average_precision),
-        "pixel_aupro": pixel and _known(pixel.aupro),
-        "false_alarms": len(evaluation.false_alarms),
-        "misses": len(evaluation.misses),
-        "fit_seconds": fit_seconds,
+    with telemetry.phase("metrics") as measured:
+        evaluation = judge(detector, tested, _given_away(results))
+        measured.items = len(paths)
+    costs = {
+        "fit_seconds": fit_seconds - calibration_seconds,
+        "calibration_seconds": None if spec.config.calibration == "none" else calibration_seconds,
         "infer_seconds": infer_seconds,
-        "ms_per_image": MS * infer_seconds / len(dataset.test),
+        "ms_per_image": MS * infer_seconds / len(paths),
+        "ms_per_image_with_map": MS * map_seconds / len(paths),
         "fit_peak_rss": fit_peak,
         "peak_rss": peak,
         "baseline_rss": telemetry.baseline_rss,
-        "rows": len(detector.bank_raw),
-        "dimensions": detector.whitening.k,
+        "rows": detector.model.rows,
+        "dimensions": detector.scales[0].whitening.k,
         "cores": execution.workers,
         "load": load,
         "telemetry": telemetry.to_json(),
+    }
+    info = detector.scales[0].backbone.info
+    row = {
+        "dataset": dataset.name,
+        "preset": spec.preset,
+        "backbone": info.name,
+        "weights_sha256": info.weights_sha256,
+        "n_train": len(dataset.train),
+        "n_learnt": detector.model.n_learnt,
+        "n_available": len(load_dataset(spec.data).train),
+        **_quality(evaluation),
+        **costs,
         "problems": list(evaluation.problems),
         "version": __version__,
     }
@@ -163,24 +164,30 @@ def run_cell(spec: CellSpec, folder: Path) -> dict[str, Any]:
     return row | {"files": [path.relative_to(folder).as_posix() for path in files]}
 
 
-def _watched(results: Iterable[Out], dataset: Dataset, telemetry: Telemetry) -> Iterator[Out]:
-    """The results as they come, heard of as phase "score"."""
-    total = len(dataset.test)
-    telemetry.progress("score", 0, total)
-    for done, result in enumerate(results, start=1):
-        telemetry.progress("score", done, total)
-        yield result
+def _quality(evaluation: Evaluation) -> dict[str, Any]:
+    """Columns of the metrics; None for what the data or the model do not define, since JSON has no NaN."""
+    image, judges = evaluation.image, evaluation.has_threshold
+    columns: dict[str, Any] = {
+        "n_test": image.n_normal + image.n_anomalous,
+        "n_anomalous": image.n_anomalous,
+        "image_auroc": image.auroc,
+        "image_ap": image.average_precision,
+        "image_f1_max": image.f1_max,
+    }
+    for prefix, pixel in (("pixel", evaluation.pixel), ("whole_pixel", evaluation.whole_pixel)):
+        columns[f"{prefix}_auroc"] = pixel and pixel.auroc
+        columns[f"{prefix}_ap"] = pixel and pixel.average_precision
+        columns[f"{prefix}_aupro"] = pixel and pixel.aupro
+    columns["false_alarms"] = len(evaluation.false_alarms) if judges else None
+    columns["misses"] = len(evaluation.misses) if judges else None
+    columns["found_where_it_is"] = evaluation.found if judges else None
+    return {name: None if value is not None and isnan(value) else value for name, value in columns.items()}
 
 
 def _given_away(results: deque[Out]) -> Iterator[Out]:
     """One after the other, none of them kept: with its map a result is as large as its image."""
     while results:
         yield results.popleft()
-
-
-def _known(value: float) -> float | None:
-    """None for a figure that the data do not define: JSON has no NaN."""
-    return None if isnan(value) else value
 
 
 def main() -> None:

@@ -20,7 +20,7 @@ from mhpatchcore.runtime.files import write_csv, write_text
 Row = dict[str, Any]
 NOT_IN_CSV = ("telemetry", "problems", "files")
 CELL = ("dataset", "preset", "backbone", "n_train")
-PHASE = ("name", "wall_seconds", "cpu_seconds", "peak_rss", "items", "items_per_second", "bytes_spooled")
+PHASE = ("name", "wall_seconds", "cpu_seconds", "peak_rss", "items", "items_per_second", "bytes_stored")
 TEXT = ("dataset", "preset", "backbone", "weights_sha256", "version", "name")
 
 

@@ -9,13 +9,13 @@ from mhpatchcore.detector import Detector
 from mhpatchcore.errors import ImageError
 from mhpatchcore.evaluation.evaluate import Evaluation, Judged
 from mhpatchcore.inputs.datasets import Dataset, Sample, read_mask
-from mhpatchcore.inputs.images import load_pixels
+from mhpatchcore.inputs.window import load_pixels
 from mhpatchcore.report.examples import Example, qualitative_figure
 from mhpatchcore.report.figures import histogram_figure, precision_recall_figure, roc_figure, save_figure
 from mhpatchcore.report.gallery import verdict_of
 from mhpatchcore.runtime.files import write_csv
 
-VERDICT = ("image", "kind", "is_anomalous", "score", "threshold", "flagged", "p_value")
+VERDICT = ("image", "kind", "is_anomalous", "score", "threshold", "flagged", "located", "p_value", "verdict")
 HARD, CLEAR = 3, 5
 
 
@@ -28,8 +28,10 @@ def write_verdicts(evaluation: Evaluation, root: Path, path: Path) -> Path:
             "is_anomalous": int(judged.is_anomalous),
             "score": judged.score,
             "threshold": evaluation.threshold,
-            "flagged": int(judged.flagged),
+            "flagged": _digit(judged.flagged),
+            "located": _digit(judged.located),
             "p_value": judged.p_value,
+            "verdict": verdict_of(judged),
         }
         for judged in evaluation.images
     ]
@@ -69,14 +71,19 @@ def clear_cases(images: Sequence[Judged]) -> list[Judged]:
 
 
 def _example(detector: Detector, judged: Judged, samples: dict[Path, Sample]) -> Example:
-    pixels, mask = load_pixels(judged.path), samples[judged.path].mask
+    pixels, mask = load_pixels(judged.path, detector.config.views[0].window), samples[judged.path].mask
     try:
         truth = None if mask is None else read_mask(mask, *pixels.shape[:2])
     except ImageError:
         truth = None  # the evaluation reports it
-    label = f"{judged.kind}\n{verdict_of(judged.is_anomalous, judged.flagged)}"
+    label = f"{judged.kind}\n{verdict_of(judged)}"
     return Example(label, pixels, detector.score(judged.path), truth)
 
 
 def _name(path: Path, root: Path) -> str:
     return path.relative_to(root if path.is_relative_to(root) else root.parent).as_posix()
+
+
+def _digit(value: bool | None) -> int | None:
+    """1, 0, or nothing where it is not known."""
+    return None if value is None else int(value)

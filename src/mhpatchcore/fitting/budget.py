@@ -7,28 +7,33 @@ other, so the peak is that of the largest. Only `workers` and `batch` are chosen
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 
 import numpy as np
 
 from mhpatchcore.backbone.session import Backbone
-from mhpatchcore.bank.farthest_first import BLOCK, ROWS_PER_TASK
+from mhpatchcore.bank.always_full import FAN_IN
+from mhpatchcore.bank.farthest_first import BLOCK
 from mhpatchcore.bank.geores import usual_candidates
 from mhpatchcore.config import Config
 from mhpatchcore.errors import UserError
-from mhpatchcore.fitting.extraction import Execution
-from mhpatchcore.metric.distances import QUERIES_PER_BLOCK, TARGETS_PER_BLOCK
-from mhpatchcore.metric.whitening import ROWS_PER_BLOCK
+from mhpatchcore.fitting.execution import Execution
+from mhpatchcore.fitting.extraction import MOMENTS_FAN_IN
+from mhpatchcore.inputs.footprint import largest_decoding
+from mhpatchcore.inputs.sources import ImageLike
+from mhpatchcore.metric.distances import QUERIES_PER_BLOCK, ROWS_PER_TASK, TARGETS_PER_BLOCK
 from mhpatchcore.runtime.memory import in_words, share_one_heap
 from mhpatchcore.runtime.parallel import available_cores
 from mhpatchcore.runtime.telemetry import current_rss, own_peak
 
-SINGLE, DOUBLE = 4, 8
+HALF, SINGLE, DOUBLE = 2, 4, 8
 # 99 % of the variance took up to 0.82·d directions (EfficientNet-Lite0 on magnetic tile; ResNet-18 0.68·d there)
 USUAL_VARIANCE, USUAL_SHARE = 0.99, 0.85
 # freed pieces that the C library cannot use again; names, threads and other things that are not counted
 SLACK, SMALL_THINGS = 1.2, 10_000_000
+GRAPH_TOOLS = 20_000_000  # what comes with writing a scoring graph
 
 
 @dataclass(frozen=True)
@@ -59,43 +64,55 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Footprint:
-    """What decides the size of the arrays: the network's output and what it leaves in memory.
+    """What decides the size of the arrays: the networks' outputs and what they leave in memory.
 
-    `resident` bytes are there with the network loaded, `activations` come for each image that runs through it.
+    For each scale the patches of a view, the numbers that are stored of it and its bytes of pixels. `resident` bytes
+    are there with all networks loaded, `activations` come for each image that runs through the largest of them.
+    `decoding` is what the image that takes most, `largest`, takes while it is decoded.
     """
 
-    patches: int
+    patches: tuple[int, ...]
+    stored: tuple[int, ...]
+    views: tuple[int, ...]
     columns: int
-    view: int
     resident: int
     activations: int
     reached: int
+    decoding: int = 0
+    largest: str = ""
 
     @staticmethod
-    def measured(backbone: Backbone) -> Footprint:
-        """Load the network and run it once."""
-        height, width = backbone.info.height, backbone.info.width
-        backbone.session  # noqa: B018 (made when first asked for)
+    def measured(backbones: Sequence[Backbone]) -> Footprint:
+        """Load the networks and run each once; they go again, since a fit loads its own."""
+        infos = [backbone.info for backbone in backbones]
+        loaded = [replace(backbone) for backbone in backbones]
+        for backbone in loaded:
+            backbone.session  # noqa: B018 (made when first asked for)
         before = current_rss()
-        backbone(np.zeros((1, height, width, 3), np.uint8))
-        ran = current_rss()
-        outputs = SINGLE * backbone.patches_per_image * backbone.info.columns
+        for backbone, info in zip(loaded, infos, strict=True):
+            backbone(np.zeros((1, info.height, info.width, 3), np.uint8))
+        outputs = SINGLE * max(info.stored for info in infos)
         return Footprint(
-            patches=backbone.patches_per_image,
-            columns=backbone.info.columns,
-            view=height * width * 3 * SINGLE,
+            patches=tuple(info.patches for info in infos),
+            stored=tuple(info.stored for info in infos),
+            views=tuple(info.height * info.width * 3 for info in infos),
+            columns=infos[0].dim,
             resident=before,
-            activations=max(ran - before, 2 * outputs),
+            activations=max(current_rss() - before, 2 * outputs),
             reached=own_peak(),
         )
 
 
-def within_budget(execution: Execution, backbone: Backbone, config: Config, images: int) -> Execution:
+def within_budget(
+    execution: Execution, backbones: Sequence[Backbone], config: Config, images: Sequence[ImageLike]
+) -> Execution:
     """The execution with as many workers, then as large a batch, as its budget allows; itself without a budget."""
     if execution.memory is None:
         return execution
     share_one_heap()
-    estimate = chosen(execution, execution.memory, Footprint.measured(backbone), config, images)
+    decoding, largest = largest_decoding(images, config.views)
+    network = replace(Footprint.measured(backbones), decoding=decoding, largest=largest)
+    estimate = chosen(execution, execution.memory, network, config, len(images))
     execution.foresee(estimate)
     return replace(execution, workers=estimate.workers, batch=estimate.batch)
 
@@ -110,8 +127,15 @@ def chosen(execution: Execution, memory: int, network: Footprint, config: Config
     for way in ways:
         if way.peak <= memory:
             return way
+    needed = in_words(ways[-1].peak)
+    if estimated(replace(network, decoding=0), config, images, 1, 1).peak <= memory:
+        decoding = f"decoding {network.largest} takes {in_words(network.decoding)}"
+        raise UserError(
+            f"a fit cannot be done in {in_words(memory)}: {decoding}, and all together about {needed} with one worker; "
+            "give it as much, or save such images smaller"
+        )
     raise UserError(
-        f"a fit cannot be done in {in_words(memory)}: it needs about {in_words(ways[-1].peak)} with one worker; "
+        f"a fit cannot be done in {in_words(memory)}: it needs about {needed} with one worker; "
         "give it as much, or take a smaller network, --size, --rows or --local-rows"
     )
 
@@ -146,8 +170,13 @@ class _Sizes:
         return 1 if self.workers > 1 else 0
 
     @property
-    def rows(self) -> int:
-        return min(self.config.chunk_images, self.images) * self.network.patches
+    def chunk_images(self) -> int:
+        return min(self.config.chunk_images, self.images)
+
+    @property
+    def patches(self) -> int:
+        """Of a view of the scale that has the most."""
+        return max(self.network.patches)
 
     @property
     def chunks(self) -> int:
@@ -162,58 +191,56 @@ class _Sizes:
         return min(c.components or ceil(USUAL_SHARE * d), d)
 
     @property
-    def stored(self) -> int:
-        """Descriptors of a chunk as they are spooled."""
-        return self.rows * self.network.columns * np.dtype(self.config.stored_as).itemsize
-
-    @property
     def patch(self) -> int:
-        """A patch on its way into the bank: z, raw descriptor, origin."""
-        return SINGLE * self.reduced + self.stored // self.rows + 12
+        """A patch on its way into the bank: z and origin."""
+        return SINGLE * self.reduced + 16
 
     @property
     def scatter(self) -> int:
         return DOUBLE * self.network.columns**2
 
     def extract(self) -> int:
-        views = min(self.config.chunk_images, self.images) * self.network.view
-        # widened to float32, then to float64, from which the scatter is made
-        values = self.rows * self.network.columns
-        moments = DOUBLE * values + self.scatter + max(SINGLE * values, 2 * self.scatter)
-        each = views + self.stored + moments
-        waiting = self.stored + self.scatter
-        return self.workers * each + self.ahead * waiting + 3 * self.scatter
+        views = self.chunk_images * (sum(self.network.views) + SINGLE * max(self.network.views))
+        stored = HALF * self.chunk_images * sum(self.network.stored)
+        # widened to float32 and float64, once more where a layer is taken to a coarser grid
+        values = self.chunk_images * max(self.network.stored)
+        moments = (SINGLE + 2 * DOUBLE) * values + 3 * self.scatter
+        levels = 1 + max(self.chunks, 1).bit_length() // (MOMENTS_FAN_IN.bit_length() - 1)
+        held = (levels + 2) * len(self.network.patches) * self.scatter
+        # a worker decodes its images one after the other, before it runs the network
+        task = views + max(self.network.decoding, 2 * stored + moments)
+        return self.workers * task + self.ahead * self.scatter + held
 
     def bank(self) -> int:
         c = self.config
+        rows = self.chunk_images * self.patches
         search = SINGLE * (ROWS_PER_TASK * (TARGETS_PER_BLOCK + self.reduced) + 2 * BLOCK**2)
-        whitened = SINGLE * (self.rows * self.reduced + ROWS_PER_BLOCK * self.network.columns)
-        chunk = self.stored + whitened + search
+        # whitened, with a copy while chunks are put together
+        chunk = HALF * self.chunk_images * max(self.network.stored) + 2 * rows * self.patch + search
         summary = max(c.m_c, -(-2 * c.K // self.chunks))
+        levels = 1 + max(self.chunks, 1).bit_length() // (FAN_IN.bit_length() - 1)
         held = {
-            "always-full": min(self.chunks * summary, 4 * max(c.K, c.m_c) + summary) + 2 * c.K,
+            "always-full": min(2 * self.chunks * summary, (levels + 2) * FAN_IN * max(c.K, c.m_c)),
             "tree": (self.chunks.bit_length() + 1) * c.m_c + 2 * c.K,
             "geores": (self.chunks.bit_length() + 1) * c.m_c
             + 2 * c.K
             + 2 * (c.q or usual_candidates(c.K, c.alpha)),
-            "offline-greedy": 2 * self.images * self.network.patches,
+            "offline-greedy": 2 * self.images * self.patches,
             "kmeans": 6 * c.K,
-            "random": 3 * c.K,
         }[c.constructor]
-        waiting = min(summary, self.rows) * self.patch
+        waiting = min(summary, rows) * self.patch
         return self.workers * chunk + self.ahead * waiting + held * self.patch
 
     def calibrate(self) -> int:
         fraction, k = self.config.fraction, self.reduced
-        K = self.config.K if fraction is None else int(fraction * self.images * self.network.patches)
-        bank = K * self.patch + 4 * SINGLE * K * k  # searched whole for its spacing, then in parts
+        K = self.config.K if fraction is None else int(fraction * self.images * self.patches)
+        # raw, whitened, and as targets in a graph and its session, at every scale
+        bank = len(self.network.patches) * K * (HALF * self.network.columns + 16 + 5 * SINGLE * k)
         table = (available_cores() + 1) * SINGLE * QUERIES_PER_BLOCK * K
-        # all products with a part of the bank are formed where images are ranked
-        image = (
-            SINGLE * self.network.patches * (K // self.config.parts + self.network.columns + 2 * k)
-            + self.stored
-        )
-        return bank + max(table, self.workers * image)
+        # all distances between an image's patches and the bank are formed, in arenas that every scale keeps, and once
+        # more where images are ranked
+        image = SINGLE * sum(self.network.patches) * (2 * K + 4 * k) + HALF * max(self.network.stored)
+        return bank + max(table, self.workers * image) + GRAPH_TOOLS
 
 
 def _halvings(batch: int) -> list[int]:

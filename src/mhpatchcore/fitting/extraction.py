@@ -1,198 +1,174 @@
-"""The first half of a fit: images become descriptors, chunk by chunk, spooled so that they can be read again."""
+"""The first pass: images become descriptors in the store, chunk by chunk, and their moments are added up."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from copy import copy
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
 from mhpatchcore.backbone.session import Backbone
 from mhpatchcore.config import Config
 from mhpatchcore.errors import ImageError, UserError
-from mhpatchcore.fitting.spool import Spool
-from mhpatchcore.inputs.images import ImageLike, load_view
-from mhpatchcore.runtime.arrays import Array
-from mhpatchcore.runtime.parallel import available_cores, ordered_map
+from mhpatchcore.fitting import tasks
+from mhpatchcore.fitting.calibrating import held_out_images
+from mhpatchcore.fitting.duplicates import near_duplicates
+from mhpatchcore.fitting.execution import Execution
+from mhpatchcore.fitting.plan import Located, cut, make_plan
+from mhpatchcore.fitting.previous import Previous
+from mhpatchcore.fitting.store import Store, opened_store
+from mhpatchcore.inputs.sources import ImageLike
+from mhpatchcore.metric.moments import Moments
+from mhpatchcore.runtime.arrays import Floats
+from mhpatchcore.runtime.parallel import one_blas_thread
+from mhpatchcore.runtime.trees import tree_reduce
 
-if TYPE_CHECKING:
-    from mhpatchcore.fitting.budget import Estimate
-
-Out = TypeVar("Out")
-
-
-def _silent(*_: object) -> None:
-    """Nobody listens."""
-
-
-@dataclass(frozen=True)
-class Execution:
-    """How work is carried out. Nothing here changes the model.
-
-    `spool` is "disk", or "none" to run the backbone again in every pass. `progress(phase, done, total)` hears
-    of every chunk, `warn(message)` of every image that is skipped because it cannot be read, and
-    `spent(phase, cpu_seconds, bytes_spooled)` of costs that cannot be seen from outside (see `telemetry.py`). With a
-    budget of `memory` bytes `workers` and `batch` are upper bounds, and `foresee(estimate)` hears of the peak to be
-    expected.
-    """
-
-    workers: int = field(default_factory=available_cores)
-    batch: int = 1
-    spool: str = "disk"
-    spool_folder: str | Path | None = None
-    memory: int | None = None
-    skip_broken: bool = False
-    progress: Callable[[str, int, int], None] = _silent
-    warn: Callable[[str], None] = _silent
-    spent: Callable[[str, float, int], None] = _silent
-    foresee: Callable[[Estimate], None] = _silent
-
-    def __post_init__(self) -> None:
-        if self.spool not in ("disk", "none"):
-            raise UserError(f"the spool is disk or none, not '{self.spool}'")
-        if self.workers < 1 or self.batch < 1:
-            raise UserError("workers and batch are at least 1")
+MOMENTS_FAN_IN = 16
 
 
 @dataclass(frozen=True, eq=False)
-class Chunk:
-    """Descriptors (len(images)·h·w, d) of a few images, given by their index in the training set."""
-
-    images: tuple[int, ...]
-    rows: Array
-
-
 class Extraction:
-    """The training images `taken` (indices into `images`), cut into chunks and run through the backbone.
+    """The images that could be read, where they are in the store, what tells them apart, and moments of each scale."""
 
-    `first` runs the backbone over all chunks and spools them; after that `again` reads them as often as
-    needed. Close it to give the disk space back.
+    store: Store
+    learnt: tuple[Located, ...]
+    held_out: tuple[Located, ...]
+    hashes: dict[int, str]
+    thumbnails: dict[int, Floats]
+    moments: tuple[Moments, ...]
+
+
+@contextmanager
+def extracted(
+    images: Sequence[ImageLike],
+    backbones: Sequence[Backbone],
+    config: Config,
+    execution: Execution,
+    previous: Sequence[Previous] = (),
+    representative: bool = True,
+) -> Iterator[Extraction]:
+    """The descriptors of all images, for as long as the block lasts; new ones are numbered behind `previous` ones.
+
+    Within the block BLAS uses one thread, as every pass of a fit needs it.
     """
+    first = sum(len(one.hashes) for one in previous)
+    sources = dict(enumerate(images, start=first))
+    held_out = held_out_images(list(sources), config, previous, backbones) if representative else ()
+    expected = 2 * len(images) * sum(backbone.info.stored for backbone in backbones)
+    with one_blas_thread(), opened_store(execution.store, expected) as store:
+        try:
+            extraction = extract(sources, held_out, backbones, config, execution, store)
+            check_unknown(extraction, sources, previous, execution.warn)
+            yield extraction
+        finally:
+            tasks.forget()
 
-    def __init__(
-        self,
-        images: Sequence[ImageLike],
-        taken: Sequence[int],
-        backbone: Backbone,
-        config: Config,
-        execution: Execution,
-    ) -> None:
-        self.images, self.taken = images, taken
-        self.backbone, self.config, self.execution = backbone, config, execution
-        self.members: list[tuple[int, ...]] = []
-        self._entry: dict[int, int] = {}  # images that could be read, and where they stand in the spool
-        self._plan = _cut(taken, config.chunk_images)
-        self.spool: Spool | None = None
-        if execution.spool == "disk":
-            rows = len(taken) * backbone.patches_per_image
-            self.spool = Spool(backbone.info.columns, config.stored_as, execution.spool_folder, rows)
 
-    def first(self, function: Callable[[Chunk], Out], phase: str = "extract") -> Iterator[tuple[Chunk, Out]]:
-        """Every chunk with `function` of it, in order; chunks are computed in parallel and spooled."""
-        if self.members:  # it has been through them before, and some are left out now
-            yield from self.again("relearn", lambda chunk: (chunk, function(chunk)))
-            return
+def extract(
+    sources: dict[int, ImageLike],
+    held_out: Sequence[int],
+    backbones: Sequence[Backbone],
+    config: Config,
+    execution: Execution,
+    store: Store,
+) -> Extraction:
+    """Run the networks over everything; moments of all patches that are learnt from."""
+    plan = make_plan(list(sources), held_out, config)
+    networks = tuple(tasks.put_network(store, backbone) for backbone in backbones)
+    job = tasks.Job(store, config.views, networks, execution.batch, execution.skip_broken)
+    chunks = [tuple((i, sources[i]) for i in chunk) for chunk in (*plan.learnt, *plan.held_out)]
+    located: list[list[Located]] = [[], []]
+    hashes: dict[int, str] = {}
+    thumbnails: dict[int, Floats] = {}
 
-        def work(members: tuple[int, ...]) -> tuple[Chunk, Out]:
-            chunk = self._extract(members, self.execution.warn)
-            return chunk, function(chunk)
-
+    def sums(advance: Callable[[int], None]) -> Iterator[tuple[Moments, ...]]:
+        """The moments of every chunk that is learnt from, as they come."""
         done = 0
-        self.execution.progress(phase, done, len(self.taken))
-        for members, (chunk, result) in zip(
-            self._plan, ordered_map(work, self._plan, self.execution.workers), strict=True
-        ):
-            if chunk.images:  # all of them may have been left out
-                self.members.append(chunk.images)
-                self._entry |= {image: len(self._entry) + i for i, image in enumerate(chunk.images)}
-                if self.spool is not None:
-                    self.spool.append(chunk.rows, len(chunk.images))
-                    self.execution.spent(phase, 0.0, chunk.rows.nbytes)
-                yield chunk, result
-            done += len(members)
-            self.execution.progress(phase, done, len(self.taken))
+        results = execution.runs_on.map(partial(tasks.extract, job), chunks)
+        for number, (chunk, result) in enumerate(zip(chunks, results, strict=True)):
+            for message in result.skipped:
+                execution.warn(message)
+            is_held_out = number >= len(plan.learnt)
+            located[is_held_out] += result.images
+            numbers = [image.image for image in result.images]
+            hashes.update(zip(numbers, result.hashes, strict=True))
+            thumbnails.update(zip(numbers, result.thumbnails, strict=True))
+            if execution.telemetry is not None:
+                execution.telemetry.move(result.moments_seconds, "extract", "moments")
+                execution.telemetry.stored("extract", result.stored)
+            if result.images and not is_held_out:
+                yield result.moments
+            done += len(chunk)
+            advance(done)
 
-    def again(self, phase: str, function: Callable[[Chunk], Out]) -> Iterator[Out]:
-        """`function` of every chunk in order, computed in parallel, from the spool or the backbone."""
-        done, total = 0, sum(map(len, self.members))
-        self.execution.progress(phase, done, total)
-        work = ordered_map(lambda members: function(self.read(members)), self.members, self.execution.workers)
-        for members, result in zip(self.members, work, strict=True):
-            yield result
-            done += len(members)
-            self.execution.progress(phase, done, total)
-
-    def read(self, members: tuple[int, ...]) -> Chunk:
-        """Some of the images that `first` has been through."""
-        if self.spool is None:
-            return self._extract(members, _silent)
-        return Chunk(members, self.spool.read(*(self._entry[image] for image in members)))
-
-    def without(self, left_out: Collection[int]) -> Extraction:
-        """As if some images had never been there: the others are numbered and cut into chunks anew.
-
-        The descriptors stay where they are, so this is to be closed by closing the original.
-        """
-        kept = [i for i in range(len(self.images)) if i not in left_out]
-        number = {old: new for new, old in enumerate(kept)}
-        rest = copy(self)
-        rest.images = [self.images[i] for i in kept]
-        rest.taken = [number[i] for i in self.taken if i in number]
-        rest._entry = {number[i]: entry for i, entry in self._entry.items() if i in number}
-        rest._plan = _cut(rest.taken, self.config.chunk_images)
-        readable = (tuple(i for i in members if i in rest._entry) for members in rest._plan)
-        rest.members = [members for members in readable if members]
-        return rest
-
-    def close(self) -> None:
-        if self.spool is not None:
-            self.spool.close()
-
-    def _extract(self, members: Sequence[int], warn: Callable[[str], None]) -> Chunk:
-        """Decode and run the backbone; an image that cannot be read is an error or, if asked, left out."""
-        views, kept = [], []
-        for image in members:
-            try:
-                views.append(load_view(self.images[image], self.config.preprocessing)[0])
-                kept.append(image)
-            except ImageError as error:
-                if not self.execution.skip_broken:
-                    raise
-                warn(f"skipped: {error}")
-        return Chunk(tuple(kept), stored_descriptors(views, self.backbone, self.config, self.execution.batch))
+    with execution.phase("extract", len(sources)) as advance:
+        moments = _total(sums(advance))
+    tasks.forget_networks()
+    if sources and not any(located):
+        raise ImageError("none of the images could be read: check the folder")
+    return Extraction(store, tuple(located[0]), tuple(located[1]), hashes, thumbnails, moments)
 
 
-def _cut(taken: Sequence[int], size: int) -> list[tuple[int, ...]]:
-    return [tuple(taken[i : i + size]) for i in range(0, len(taken), size)]
+def without(extraction: Extraction, left_out: set[int], config: Config, execution: Execution) -> Extraction:
+    """As if some images had never been there: the others are numbered and cut into chunks anew."""
+    everyone = (*extraction.learnt, *extraction.held_out)
+    # broken images keep their number: they are gone from the store, not from the list of names
+    number = {
+        one.image: one.image - sum(out < one.image for out in left_out)
+        for one in everyone
+        if one.image not in left_out
+    }
+
+    def renumbered(images: Sequence[Located]) -> tuple[Located, ...]:
+        return tuple(replace(one, image=number[one.image]) for one in images if one.image in number)
+
+    learnt = renumbered(extraction.learnt)
+    with execution.phase("moments", len(learnt)):
+        task = partial(tasks.moments_of, extraction.store, len(extraction.moments))
+        moments = _total(execution.runs_on.map(task, cut(learnt, config.chunk_images)))
+    hashes = {number[old]: hash_ for old, hash_ in extraction.hashes.items() if old in number}
+    thumbnails = {number[old]: one for old, one in extraction.thumbnails.items() if old in number}
+    held_out = renumbered(extraction.held_out)
+    return Extraction(extraction.store, learnt, held_out, hashes, thumbnails, moments)
 
 
-def mixed_chunks(members: Sequence[tuple[int, ...]], config: Config) -> list[tuple[int, ...]]:
-    """Chunks of the same images in random order; as they are if the configuration does not shuffle.
+def _total(sums: Iterable[tuple[Moments, ...]]) -> tuple[Moments, ...]:
+    """The moments of every scale, of those of all chunks; none without any chunk."""
+    return tree_reduce(sums, MOMENTS_FAN_IN, _merged) or ()
 
-    Images that stand side by side are often alike, taken one after the other of the same lot. A chunk of them would
-    spend its share of the bank on small differences.
+
+def _merged(one: tuple[Moments, ...], other: tuple[Moments, ...]) -> tuple[Moments, ...]:
+    return tuple(ours.merge(theirs) for ours, theirs in zip(one, other, strict=True))
+
+
+def check_unknown(
+    extraction: Extraction,
+    sources: dict[int, ImageLike],
+    previous: Sequence[Previous],
+    warn: Callable[[str], None],
+) -> None:
+    """Refuse images that a model has learnt from: learnt twice they weigh too much, and they score too low.
+
+    Images that only look like learnt ones are told: they may be the same, saved again.
     """
-    if not config.shuffle:
-        return list(members)
-    images = [image for chunk in members for image in chunk]
-    order = np.random.default_rng(config.seed).permutation(len(images))
-    return _cut([images[i] for i in order], config.chunk_images)
-
-
-def stored_descriptors(views: Sequence[Array], backbone: Backbone, config: Config, batch: int = 1) -> Array:
-    """Descriptors (len(views)·h·w, d), rounded to the type in which they are spooled and kept in the bank."""
-    rows = np.empty((len(views), backbone.patches_per_image, backbone.info.columns), config.stored_as)
-    largest = float(np.finfo(config.stored_as).max)
-    for start in range(0, len(views), batch):
-        descriptors = backbone(np.stack(views[start : start + batch]))
-        if (
-            not max(-float(descriptors.min()), float(descriptors.max())) < largest
-        ):  # also where there is a NaN
+    known = {hash_ for one in previous for hash_ in one.hashes}
+    images = [image.image for image in (*extraction.learnt, *extraction.held_out)]
+    for image in images:
+        if extraction.hashes[image] in known:
             raise UserError(
-                f"descriptors exceed the range of {config.stored_as}: use --stored-as float32, or check the weights"
+                f"the model has learnt from {_named(sources[image])} already: give images that are new to it"
             )
-        rows[start : start + batch] = descriptors.reshape(-1, *rows.shape[1:])
-    return rows.reshape(-1, backbone.info.columns)
+    if images and previous:
+        seen = np.concatenate([one.thumbnails for one in previous])
+        alike = near_duplicates(np.stack([extraction.thumbnails[image] for image in images]), seen)
+        if len(alike):
+            warn(
+                f"{len(alike)} of {len(images)} images look as if the model had learnt from them already, "
+                f"for example {_named(sources[images[alike[0]]])}"
+            )
+
+
+def _named(source: ImageLike) -> str:
+    return "a given array" if isinstance(source, np.ndarray) else str(source)

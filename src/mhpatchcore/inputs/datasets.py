@@ -2,24 +2,36 @@
 
 MVTec AD, MPDD, BTAD   train/good, test/<good or defect>, ground_truth/<defect>   (BTAD says ok for good)
 VisA                   split_csv/1cls.csv beside the categories
-plain                  good/ and any other folders: a fixed part of good/ trains, all the rest tests
+plain                  good/ and folders of defects: a fixed part of good/ trains, all the rest tests
+
+Below test/ every folder that is not called good holds defects: that is the layout's convention. A plain folder has no
+convention, so a name there must say what it holds (`DEFECT_WORDS`), or the user does.
 """
 
 from __future__ import annotations
 
 import csv
+import re
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import ImageOps
 
 from mhpatchcore.errors import ImageError, UserError
-from mhpatchcore.inputs.images import images_below
+from mhpatchcore.inputs.decode import open_image
+from mhpatchcore.inputs.sources import images_below
 from mhpatchcore.runtime.arrays import Mask
 
 GOOD = ("good", "ok", "normal")
 MASKS = ("ground_truth", "masks")
+# what a word in the name of a folder of defects is, or begins with
+DEFECT_WORDS = ("bad", "ko", "ng", "nok")
+DEFECT_BEGINNINGS = (
+    *("anomal", "bent", "broken", "contamin", "crack", "damag", "defect", "dent", "fail", "fault"),
+    *("hole", "missing", "reject", "scrap", "scratch"),
+)
 TRAIN_SHARE = 0.8
 SEED = 0
 VISA_COLUMNS = ("object", "split", "label", "image")
@@ -68,18 +80,59 @@ class Dataset:
         return replace(self, train=tuple(self.train[i] for i in sorted(order[:n])))
 
 
-def load_dataset(root: str | Path) -> Dataset:
-    """One category: a folder in one of the layouts above."""
-    root = Path(root)
+@dataclass(frozen=True)
+class Labels:
+    """What folders hold, by their names: those that the user has named, and those whose names say it."""
+
+    good: Collection[str] = ()
+    defect: Collection[str] = ()
+
+    def of(self, name: str) -> bool | None:
+        """True for a folder of defects, False for one of good parts, None where nobody has said it.
+
+        >>> [Labels(good=["fresh"]).of(name) for name in ("good", "fresh", "NOK", "scratches_2", "new")]
+        [False, False, True, True, None]
+        """
+        if name in self.good:
+            return False
+        if name in self.defect:
+            return True
+        if name.lower() in GOOD:
+            return False
+        words = re.findall(r"[a-z]+", name.lower())
+        return True if any(w in DEFECT_WORDS or w.startswith(DEFECT_BEGINNINGS) for w in words) else None
+
+    def check(self, folders: Collection[str], root: Path) -> None:
+        """Refuse names that are no folders, and those that are named twice."""
+        for name in (*self.good, *self.defect):
+            if name not in folders:
+                there = ", ".join(sorted(folders)) or "none"
+                raise UserError(
+                    f"there is no folder '{name}' in {root}; the folders of images there are: {there}"
+                )
+        both = sorted({*self.good, *GOOD} & {*self.defect})
+        if both:
+            raise UserError(
+                f"'{both[0]}' cannot hold both good parts and defects: name it once, or rename it"
+            )
+
+
+def load_dataset(root: str | Path, labels: Labels | None = None, *, split: bool = True) -> Dataset:
+    """One category: a folder in one of the layouts above. `labels` says what its folders of test images hold.
+
+    Without `split` all images of a plain folder are test images: for a model that knows what it has learnt from.
+    """
+    root, labels = Path(root), labels or Labels()
     if not root.is_dir():
         raise UserError(f"there is no data set folder {root}")
     visa_split = root.parent / "split_csv" / "1cls.csv"
     if (root / "test").is_dir():
-        dataset = _mvtec_like(root)
+        dataset = _mvtec_like(root, labels)
     elif visa_split.is_file():
+        labels.check((), root)
         dataset = _visa(root, visa_split)
     else:
-        dataset = _plain(root)
+        dataset = _plain(root, labels, split)
     if not dataset.test:
         raise UserError(f"{root} has no test images: put them in test/good and test/<defect>")
     return dataset
@@ -106,7 +159,7 @@ def find_categories(root: str | Path) -> list[Path]:
 def read_mask(path: Path, height: int, width: int) -> Mask:
     """A mask as (height, width) of bool; one of another shape is refused."""
     try:
-        with Image.open(path) as image:
+        with open_image(path) as image:
             mask = np.asarray(ImageOps.exif_transpose(image).convert("L")) > 0
     except (OSError, ValueError, SyntaxError) as error:
         raise ImageError(f"cannot read mask {path}: {error}; replace or remove it") from error
@@ -121,11 +174,13 @@ def _is_category(folder: Path) -> bool:
     return (folder / "test").is_dir() or any((folder / name).is_dir() for name in GOOD)
 
 
-def _mvtec_like(root: Path) -> Dataset:
+def _mvtec_like(root: Path, labels: Labels) -> Dataset:
     train = [path for name in GOOD for path in images_below(root / "train" / name)]
     test, problems = [], []
-    for folder in sorted(path for path in (root / "test").iterdir() if path.is_dir()):
-        anomalous = folder.name not in GOOD
+    folders = _folders(root / "test")
+    labels.check([folder.name for folder in folders], root / "test")
+    for folder in folders:
+        anomalous = labels.of(folder.name) is not False
         masks = {_mask_stem(path): path for path in images_below(root / "ground_truth" / folder.name)}
         for path in images_below(folder):
             mask = masks.pop(path.stem, None)
@@ -162,16 +217,26 @@ def _split_rows(split: Path) -> list[dict[str, str]]:
         return list(reader)
 
 
-def _plain(root: Path) -> Dataset:
+def _plain(root: Path, labels: Labels, split: bool) -> Dataset:
+    folders = [folder for folder in _folders(root) if folder.name not in MASKS and images_below(folder)]
+    labels.check([folder.name for folder in folders], root)
+    unknown = [folder.name for folder in folders if labels.of(folder.name) is None]
+    if unknown:
+        raise UserError(
+            f"are the parts in {root / unknown[0]} good or defective? Say it of each such folder "
+            f"({', '.join(unknown)}): evaluate with --good NAME or --defect NAME, or rename it to good or defect"
+        )
     normals = [path for name in GOOD for path in images_below(root / name)]
     order = np.random.default_rng(SEED).permutation(len(normals))
-    taken = set(order[: round(TRAIN_SHARE * len(normals))].tolist())
+    taken = set(order[: round(TRAIN_SHARE * len(normals))].tolist()) if split else set()
     test = [Sample(path, "good", False) for i, path in enumerate(normals) if i not in taken]
-    for folder in sorted(
-        path for path in root.iterdir() if path.is_dir() and path.name not in (*GOOD, *MASKS)
-    ):
-        test += [Sample(path, folder.name, True) for path in images_below(folder)]
+    for folder in (folder for folder in folders if folder.name not in GOOD):
+        test += [Sample(path, folder.name, labels.of(folder.name) is True) for path in images_below(folder)]
     return Dataset(root.name, tuple(path for i, path in enumerate(normals) if i in taken), tuple(test))
+
+
+def _folders(root: Path) -> list[Path]:
+    return sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
 
 
 def _mask_stem(path: Path) -> str:

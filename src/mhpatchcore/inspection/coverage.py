@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from mhpatchcore.fitting.extraction import Chunk, Extraction
-from mhpatchcore.metric.distances import nearest_rows
-from mhpatchcore.metric.whitening import Whitening
+from mhpatchcore.config import Config
+from mhpatchcore.fitting.calibrating import Banked
+from mhpatchcore.fitting.execution import Execution
+from mhpatchcore.fitting.plan import Located, cut
+from mhpatchcore.fitting.store import Store
+from mhpatchcore.fitting.tasks import put_metric, whitened
+from mhpatchcore.metric.distances import distances_to_nearest
 from mhpatchcore.runtime.arrays import Floats
 
 LEVELS = (0.5, 0.9, 0.99, 1.0)
@@ -29,12 +35,23 @@ class Coverage:
         return {"levels": list(LEVELS), "images": list(self.images), "quantiles": self.quantiles.tolist()}
 
 
-def measure_coverage(extraction: Extraction, whitening: Whitening, bank: Floats) -> Coverage:
-    """Compare all training patches with the bank's whitened rows (K, k)."""
+def measure_coverage(
+    store: Store, images: Sequence[Located], bank: Banked, config: Config, execution: Execution
+) -> Coverage:
+    """Compare all training patches with the bank, at the first scale."""
+    metric = put_metric(store, bank.head.whitening)
+    chunks = cut(images, config.chunk_images)
+    found = []
+    with execution.phase("coverage", len(images)) as advance:
+        done = 0
+        task = partial(_residuals, store, metric, bank.head.bank)
+        for chunk, quantiles in zip(chunks, execution.runs_on.map(task, chunks), strict=True):
+            found.append(quantiles)
+            done += len(chunk)
+            advance(done)
+    return Coverage(tuple(map(len, chunks)), np.array(found))
 
-    def residuals(chunk: Chunk) -> tuple[int, Floats]:
-        _, distances = nearest_rows(whitening(chunk.rows), bank)
-        return len(chunk.images), np.quantile(distances, LEVELS).astype(np.float32)
 
-    images, quantiles = zip(*extraction.again("coverage", residuals), strict=True)
-    return Coverage(images, np.array(quantiles))
+def _residuals(store: Store, metric: str, bank: Floats, chunk: tuple[Located, ...]) -> Floats:
+    distances = distances_to_nearest(whitened(store, 0, metric, chunk).z, bank)
+    return np.quantile(distances, LEVELS).astype(np.float32)

@@ -6,7 +6,7 @@ With Δu = u − m the difference to the nearest bank row, and Δz = AΔu,
     δ = ΔuᵀAᵀAΔu = Σ_l Δu_l·(AᵀAΔu)_l           the share of layer l is its term / δ
 
 Directions mix the layers, so a layer's term holds half of each product with the other layers: it can be negative
-where layers contradict each other. With the share of the place, where it counts, they add up to 1.
+where layers contradict each other. They add up to 1.
 """
 
 from __future__ import annotations
@@ -18,26 +18,27 @@ from typing import Any
 
 import numpy as np
 
-from mhpatchcore.backbone.descriptors import LOCAL
-from mhpatchcore.detector import Detector
-from mhpatchcore.errors import ImageError, UserError
-from mhpatchcore.inputs.images import Geometry, ImageLike, load_view
+from mhpatchcore.backbone.session import BackboneInfo
+from mhpatchcore.errors import ImageError
+from mhpatchcore.fitting.scale import Scale
+from mhpatchcore.inputs.sources import ImageLike, content_hash, is_there
+from mhpatchcore.inputs.views import Box, load_views
+from mhpatchcore.metric.distances import squared_distances
+from mhpatchcore.model.value import Model
 from mhpatchcore.result import Result
-from mhpatchcore.runtime.arrays import Array, Doubles, Floats, Indices
+from mhpatchcore.runtime.arrays import Doubles, Floats, Indices
+from mhpatchcore.scoring.graph import Head
 from mhpatchcore.scoring.maps import Region
 
-Box = tuple[int, int, int, int]  # top, left, bottom, right
 PLACES, NEAREST, DIRECTIONS = 3, 3, 3
-SAME = 0.01  # of its length: rounding to float16 and another number of threads move a descriptor by less
 
 
 @dataclass(frozen=True)
 class NormalPatch:
-    """A bank row: the training image it comes from, its box in the view of it, and the plain squared distance to it.
+    """A bank row: the training image it comes from, its box in the view of it, and the squared distance to it.
 
-    A patch's score is the mean over the bank's parts of the least such distance, so it is larger than the first one.
     A centroid is no single patch: it has neither image nor box. `file` and `box` (in that file's own pixels) are
-    known where the training image has been found, by a file of its name that holds the patch.
+    known where the training image has been found: a file of its name and content.
     """
 
     image: str | None
@@ -69,15 +70,15 @@ class Place:
     """The worst patch of one region: its box in the original image and its score, and what it was compared with.
 
     `region` is None on an image that has no region over the threshold: its worst patch is explained all the same.
-    `elsewhere` is the share of the squared distance that comes from where the nearest normal patch stands in its image.
+    `scale` is the index of the scale, and of the result's view, that the patch belongs to.
     """
 
     region: Region | None
+    scale: int
     box: Box
     score: float
     nearest: tuple[NormalPatch, ...]
     layers: tuple[LayerShare, ...]
-    elsewhere: float
     directions: tuple[DirectionShare, ...]
 
 
@@ -90,89 +91,79 @@ class Evidence:
     places: tuple[Place, ...]
 
     def to_json(self) -> dict[str, Any]:
+        """Everything, as JSON takes it."""
         return asdict(self)
 
 
 def explain(
-    detector: Detector, image: ImageLike | Result, normals: str | Path | Sequence[str | Path] = ()
+    model: Model,
+    heads: Sequence[Head],
+    image: ImageLike,
+    result: Result,
+    normals: str | Path | Sequence[str | Path] = (),
 ) -> Evidence:
-    """Evidence for one image, or for a result of one read from a file.
+    """Evidence for an image, of which `result` is what the model says.
 
     `normals` says in which folders the training images are now, if they are no longer where they were.
     """
-    result = image if isinstance(image, Result) else detector.score(image)
-    source = image if not isinstance(image, Result) else result.path
-    if source is None:
-        raise UserError("this result is of an array, which it does not keep: give explain the array itself")
     given = [normals] if isinstance(normals, str | Path) else normals
-    learnt_from = [event.source for event in detector.history if event.what in ("fit", "update")]
+    learnt_from = [event.source for event in model.history if event.what in ("fit", "update")]
     folders = [Path(folder) for folder in (*given, *learnt_from)]
-    view, _ = load_view(source, detector.config.preprocessing)
-    descriptors = detector.backbone(view[None])[0]
+    views = load_views(image, model.config.views)
+    described: dict[int, Floats] = {}
     places = []
-    for region, (row, column) in _worst_patches(result):
-        u = descriptors[row, column]
-        distances = _distances(detector, u)
-        rows = _nearest_of_each_image(distances, detector.bank_origin[:, 0])
-        difference = u.astype(np.float64) - detector.bank_raw[rows[0]]
-        layers, elsewhere = _shares(detector, difference)
+    for region, worst in _worst_patches(result):
+        i, row, column = worst
+        scale, head = model.scales[i], heads[i]
+        if i not in described:
+            described[i] = scale.backbone.descriptors(views[i].pixels)
+        u = described[i][row, column]
+        distances = squared_distances(scale.whitening(u[None]), head.bank)[0]
+        rows = _nearest_of_each_image(distances, scale.origin[:, 0])
+        difference = u.astype(np.float64) - scale.raw[rows[0]]
+        box = patch_box(scale.backbone.info, row, column)
         places.append(
             Place(
                 region=region,
-                box=in_original(patch_box(detector, row, column), result.geometry, detector.config.size),
-                score=float(result.patches.a[row, column]),
-                nearest=tuple(_normal_patch(detector, r, float(distances[r]), folders) for r in rows),
-                layers=layers,
-                elsewhere=elsewhere,
-                directions=_direction_shares(detector.whitening.A @ difference, detector.whitening.k),
+                scale=i,
+                box=views[i].geometry.in_original(box, *scale.size),
+                score=float(result.views[i].distances[row, column]),
+                nearest=tuple(_normal_patch(model, i, r, float(distances[r]), folders) for r in rows),
+                layers=_layer_shares(scale, difference),
+                directions=_direction_shares(scale.whitening.A @ difference),
             )
         )
     return Evidence(result.path, result.pixel_threshold, tuple(places))
 
 
-def patch_box(detector: Detector, row: int, column: int) -> Box:
+def patch_box(info: BackboneInfo, row: int, column: int) -> Box:
     """What a patch shows, in pixels of the view: its cell and the cells around it, over which it is averaged."""
-    size, (height, width) = detector.config.size, detector.backbone.info.grid
-    edges = (
-        (row - 1) * size / height,
-        (column - 1) * size / width,
-        (row + 2) * size / height,
-        (column + 2) * size / width,
+    sides = ((row, info.height, info.grid[0]), (column, info.width, info.grid[1]))
+    (top, bottom), (left, right) = (
+        (round(max(cell - 1, 0) * side / n), round(min(cell + 2, n) * side / n)) for cell, side, n in sides
     )
-    top, left, bottom, right = (round(min(max(edge, 0), size)) for edge in edges)
     return top, left, bottom, right
 
 
-def in_original(box: Box, where: Geometry, size: int) -> Box:
-    """A box of the view (size × size) in pixels of the original image.
-
-    >>> in_original((0, 112, 56, 224), Geometry(100, 400, 0, 0, 100, 400), 224)
-    (0, 200, 25, 400)
-    """
-    tall, wide = (where.bottom - where.top) / size, (where.right - where.left) / size
-    top, bottom = (round(where.top + edge * tall) for edge in (box[0], box[2]))
-    left, right = (round(where.left + edge * wide) for edge in (box[1], box[3]))
-    return top, left, bottom, right
-
-
-def _worst_patches(result: Result) -> list[tuple[Region | None, tuple[int, int]]]:
-    """For each of the first regions the patch (row, column) that scores highest in it."""
-    a, where = result.patches.a, result.geometry
+def _worst_patches(result: Result) -> list[tuple[Region | None, tuple[int, int, int]]]:
+    """For each of the first regions the patch (scale, row, column) that scores highest in it."""
     if not result.regions:
-        row, column = np.unravel_index(a.argmax(), a.shape)
-        return [(None, (int(row), int(column)))]
-    found: list[tuple[Region | None, tuple[int, int]]] = []
-    for region in result.regions[:PLACES]:
-        rows = _cells(
-            region.box[0] - where.top, region.box[2] - where.top, where.bottom - where.top, a.shape[0]
-        )
-        columns = _cells(
-            region.box[1] - where.left, region.box[3] - where.left, where.right - where.left, a.shape[1]
-        )
+        return [(None, _worst_in(result, (0, 0, *result.size)))]
+    return [(region, _worst_in(result, region.box)) for region in result.regions[:PLACES]]
+
+
+def _worst_in(result: Result, box: Box) -> tuple[int, int, int]:
+    """The patch (scale, row, column) whose distance is the largest within a box of the original image."""
+    found = []
+    for i, view in enumerate(result.views):
+        a, where = view.distances, view.geometry
+        rows = _cells(box[0] - where.top, box[2] - where.top, where.bottom - where.top, a.shape[0])
+        columns = _cells(box[1] - where.left, box[3] - where.left, where.right - where.left, a.shape[1])
         inside = a[rows, columns]
         row, column = np.unravel_index(inside.argmax(), inside.shape)
-        found.append((region, (rows.start + int(row), columns.start + int(column))))
-    return found
+        found.append((float(inside.max()), i, rows.start + int(row), columns.start + int(column)))
+    _, i, row, column = max(found, key=lambda one: one[0])
+    return i, row, column
 
 
 def _cells(start: float, stop: float, length: float, n: int) -> slice:
@@ -186,12 +177,6 @@ def _cells(start: float, stop: float, length: float, n: int) -> slice:
         first = np.floor((start + stop) / 2 * n / length)
     low = int(np.clip(first, 0, n - 1))
     return slice(low, max(low + 1, int(min(last, n))))
-
-
-def _distances(detector: Detector, u: Floats) -> Floats:
-    """Plain squared distances (K,) from a descriptor u (d,) to all bank rows."""
-    squares: Floats = ((detector.scorer.bank - detector.whitening(u[None])) ** 2).sum(axis=1)
-    return squares
 
 
 def _nearest_of_each_image(distances: Floats, images: Indices) -> list[int]:
@@ -208,18 +193,21 @@ def _nearest_of_each_image(distances: Floats, images: Indices) -> list[int]:
     return rows
 
 
-def _normal_patch(detector: Detector, row: int, distance: float, folders: Sequence[Path]) -> NormalPatch:
-    image, *place = (int(value) for value in detector.bank_origin[row])
+def _normal_patch(
+    model: Model, scale: int, row: int, distance: float, folders: Sequence[Path]
+) -> NormalPatch:
+    own = model.scales[scale]
+    image, _, *cell = (int(value) for value in own.origin[row])
     if image < 0:
         return NormalPatch(None, None, distance)
-    name, box = detector.images[image], patch_box(detector, *place)
-    for file in filter(Path.is_file, _candidates(name, folders)):
+    name, box = model.images[image], patch_box(own.backbone.info, *cell)
+    for file in filter(is_there, _candidates(name, folders)):
         try:
-            view, where = load_view(file, detector.config.preprocessing)
+            if content_hash(file) == model.hashes[image]:
+                where = load_views(file, model.config.views)[scale].geometry
+                return NormalPatch(name, box, distance, str(file), where.in_original(box, *own.size))
         except ImageError:
             continue  # a file that cannot be read is as good as none
-        if _holds(detector, view, row):
-            return NormalPatch(name, box, distance, str(file), in_original(box, where, detector.config.size))
     return NormalPatch(name, box, distance)
 
 
@@ -233,34 +221,21 @@ def _candidates(name: str, folders: Sequence[Path]) -> list[Path]:
     return [*(folder / one for folder in folders for one in names), Path(name)]
 
 
-def _holds(detector: Detector, view: Array, row: int) -> bool:
-    """Whether a bank row comes from this view: other images may have the same name."""
-    _, *place = detector.bank_origin[row]
-    raw = detector.bank_raw[row].astype(np.float32)
-    found = detector.backbone(view[None])[0][tuple(place)]
-    return bool(np.linalg.norm(found - raw) <= SAME * np.linalg.norm(raw))
-
-
-def _shares(detector: Detector, difference: Doubles) -> tuple[tuple[LayerShare, ...], float]:
-    """What each layer has in the squared distance, and what the place has."""
-    from mhpatchcore.backbone.graph import Graph
-
-    named = Graph.reopen(detector.backbone.graph).named
-    layers, A = detector.backbone.info.layers, detector.whitening.A
-    shapes = [named[f"{LOCAL}{i}"] for i in range(len(layers))]
+def _layer_shares(scale: Scale, difference: Doubles) -> tuple[LayerShare, ...]:
+    """What each layer has in the squared distance."""
+    info, A = scale.backbone.info, scale.whitening.A
     terms = difference * (A.T @ (A @ difference))
     total = float(terms.sum()) or 1.0
-    *looks, place = np.split(terms, np.cumsum([shape[0] for shape in shapes]))
-    shares = tuple(
-        LayerShare(layer, round(detector.config.size / shape[1]), float(piece.sum()) / total)
-        for layer, shape, piece in zip(layers, shapes, looks, strict=True)
+    pieces = np.split(terms, np.cumsum([channels for channels, _, _ in info.maps])[:-1])
+    return tuple(
+        LayerShare(layer, round(info.height / shape[1]), float(piece.sum()) / total)
+        for layer, shape, piece in zip(info.layers, info.maps, pieces, strict=True)
     )
-    return shares, float(place.sum()) / total
 
 
-def _direction_shares(z: Doubles, k: int) -> tuple[DirectionShare, ...]:
-    """The largest shares among the k directions of the look; the place may have a share too."""
+def _direction_shares(z: Doubles) -> tuple[DirectionShare, ...]:
+    """The largest shares among the directions."""
     squares = z**2
     total = float(squares.sum()) or 1.0
-    largest = np.argsort(-squares[:k], kind="stable")[:DIRECTIONS]
+    largest = np.argsort(-squares, kind="stable")[:DIRECTIONS]
     return tuple(DirectionShare(int(i), float(squares[i]) / total) for i in largest)

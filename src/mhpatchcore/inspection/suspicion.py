@@ -1,9 +1,9 @@
 """Which training images stand apart from the rest: a bad part among the good ones would teach the bank its defect.
 
 Each patch is compared with bank rows of other images. Two photos of one defect would vouch for each other, so the
-image that comes nearest to a patch is not heard either:
+image that comes nearest to a patch does not count either:
 
-    a₂(u) = min { w_m·‖z(u) − m‖² : m from neither u's own image nor the one with the nearest such row }
+    a₂(u) = min { ‖z(u) − m‖² : m from neither u's own image nor the one with the nearest such row }
 
 An image's suspicion is the maximum of its smoothed map of a₂, the way `map-max` scores an image.
 """
@@ -12,21 +12,25 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import zip_longest
 from math import inf
 from typing import Any
 
 import numpy as np
 
-from mhpatchcore.bank.patches import Patches
+from mhpatchcore.backbone.descriptors import LOCAL
+from mhpatchcore.config import parse_share
 from mhpatchcore.errors import UserError
-from mhpatchcore.fitting.extraction import Chunk, Extraction
-from mhpatchcore.inputs.images import ImageLike
-from mhpatchcore.metric.distances import search_queries
-from mhpatchcore.metric.whitening import Whitening
+from mhpatchcore.fitting.calibrating import Banked
+from mhpatchcore.fitting.execution import Execution
+from mhpatchcore.fitting.plan import Located
+from mhpatchcore.fitting.store import Store
+from mhpatchcore.fitting.tasks import load_head, put_head, stored_maps
+from mhpatchcore.inputs.sources import ImageLike
 from mhpatchcore.runtime.arrays import Floats, Indices
-from mhpatchcore.scoring.maps import view_map
-from mhpatchcore.scoring.rules import Scorer
+from mhpatchcore.scoring.combining import combined_peak
+from mhpatchcore.scoring.graph import EXCLUDED
 
 LARGEST_SHARE = 0.5
 SHOWN = 24
@@ -52,6 +56,7 @@ class Scrutiny:
 
     @property
     def ranks(self) -> bool:
+        """Whether the images must be put in order."""
         return self.rank or self.exclude > 0
 
     def to_exclude(self, n: int) -> int:
@@ -103,54 +108,56 @@ class Suspect:
         }
 
 
-def rank_images(extraction: Extraction, whitening: Whitening, bank: Patches) -> Ranking:
-    """All training images by how far they stand apart; the first ones with their patch scores.
-
-    Only looks count: of plain background the bank keeps so few rows that hardly a place has those of two other images.
-    """
-    config, origin, k = extraction.config, bank.origin[:, 0], whitening.k
-    scorer = Scorer(np.ascontiguousarray(bank.z[:, :k]), extraction.backbone.info.grid, config)
-
-    def judged(chunk: Chunk) -> list[tuple[float, int, Floats]]:
-        pieces = np.split(whitening(chunk.rows)[:, :k], len(chunk.images))
-        maps = [suspicious_patches(z, scorer, origin, i) for i, z in zip(chunk.images, pieces, strict=True)]
-        return [
-            (float(view_map(a, config.size, config.size, config.sigma).max()), image, a)
-            for image, a in zip(chunk.images, maps, strict=True)
-            if a is not None
-        ]
-
-    scores: list[tuple[float, int]] = []
-    shown: list[tuple[float, int, Floats]] = []
-    for found in extraction.again("rank", judged):
-        scores += [(score, image) for score, image, _ in found]
-        shown = sorted([*shown, *found], key=lambda one: -one[0])[:SHOWN]
-    scores.sort(key=lambda one: -one[0])
+def rank_images(
+    store: Store, images: Sequence[Located], banks: Sequence[Banked], execution: Execution
+) -> Ranking:
+    """Images of the store by how far they stand apart; the first ones with their patch scores."""
+    heads = tuple(put_head(store, bank.head.table_graph, bank.origin[:, 0]) for bank in banks)
+    infos = [bank.head.backbone.info for bank in banks]
+    found: list[tuple[int, tuple[Floats, ...]]] = []
+    with execution.phase("rank", len(images)) as advance:
+        results = execution.runs_on.map(partial(distances_apart, store, heads), images)
+        for done, (image, maps) in enumerate(zip(images, results, strict=True), start=1):
+            if maps is not None:
+                found.append((image.image, maps))
+            advance(done)
+    sizes, sigma = [(info.height, info.width) for info in infos], banks[0].head.sigma
+    scored = sorted(
+        ((combined_peak(maps, sizes, sigma), image, maps) for image, maps in found), key=lambda one: -one[0]
+    )
     return Ranking(
-        tuple(image for _, image in scores),
-        np.array([score for score, _ in scores], np.float32),
-        tuple(a for _, _, a in shown),
+        tuple(image for _, image, _ in scored),
+        np.array([score for score, _, _ in scored], np.float32),
+        tuple(maps[0] for _, _, maps in scored[:SHOWN]),
     )
 
 
-def suspicious_patches(z: Floats, scorer: Scorer, origin: Indices, image: int) -> Floats | None:
-    """a₂ (h, w) of the whitened patches z (h·w, k) of one image; None where the bank knows no other image.
+def distances_apart(store: Store, heads: tuple[str, ...], image: Located) -> tuple[Floats, ...] | None:
+    """a₂ (h, w) of an image at every scale; None where the bank knows no other image.
 
-    Averaged over the parts of the bank, as patch scores are. A part that knows but one other image hears it.
+    Where it knows but one other image, that one is heard.
     """
-    queries = search_queries(z)
-    found = []
-    for part in scorer.parts:
-        images = origin[part.rows]
-        distances = queries @ part.targets.T
-        distances[:, images == image] = np.inf
-        nearest = distances.argmin(axis=1)
-        first = distances.min(axis=1)
-        distances[images[None, :] == images[nearest][:, None]] = np.inf
-        second = distances.min(axis=1)
-        found.append(np.where(np.isfinite(second), second, first))
-    known = [a for a in found if np.isfinite(a).all()]
-    return np.maximum(np.mean(known, axis=0), 0).reshape(scorer.grid).astype(np.float32) if known else None
+    maps = []
+    for scale, key in enumerate(heads):
+        session, images = load_head(store, key)
+        layers = stored_maps(store, image, scale)
+        others = images != image.image
+        if not others.any():
+            return None
+        feed: dict[str, Any] = {f"{LOCAL}{i}": layer[None] for i, layer in enumerate(layers)}
+        feed["penalty"] = np.where(others, np.float32(0), EXCLUDED)
+        (distances,) = session.run(["distances"], feed)  # (K, h·w)
+        maps.append(second_image(distances, images).reshape(layers[0].shape[1:]))
+    return tuple(maps)
+
+
+def second_image(distances: Floats, images: Indices) -> Floats:
+    """The least of the distances (K, n) to rows of images (K,), without the image that comes nearest: (n,)."""
+    nearest = distances.argmin(axis=0)
+    first = distances.min(axis=0)
+    second = np.where(images[:, None] == images[nearest][None], EXCLUDED, distances).min(axis=0)
+    least: Floats = np.maximum(np.where(second < EXCLUDED / 2, second, first), 0)
+    return least
 
 
 def named_suspects(
@@ -171,9 +178,7 @@ def parse_exclusion(text: str) -> int | float:
     (10, 0.05, 0.05)
     """
     try:
-        if text.endswith("%"):
-            return float(text[:-1]) / 100
-        return float(text) if "." in text else int(text)
+        return parse_share(text) if "%" in text or "." in text else int(text)
     except ValueError:
         raise UserError(
             f"--exclude-suspicious takes a number of images or a share, for example 10 or 5%, not '{text}'"

@@ -4,51 +4,50 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
-from mhpatchcore.calibration.conformal import Calibration, calibration_by
-from mhpatchcore.calibration.cross_image import held_out_statements
-from mhpatchcore.detector import Detector
+from mhpatchcore.calibration.conformal import Calibration
 from mhpatchcore.errors import ImageError
-from mhpatchcore.fitting.extraction import Execution, Extraction
-from mhpatchcore.fitting.past import Past
-from mhpatchcore.inputs.images import ImageLike, list_images, source_name
+from mhpatchcore.fitting.calibrating import banked, calibrated_by, scored_with_progress
+from mhpatchcore.fitting.execution import Execution
+from mhpatchcore.fitting.extraction import extracted
+from mhpatchcore.inputs.sources import ImageLike, Images, gather
 from mhpatchcore.model.history import event
-from mhpatchcore.runtime.parallel import one_blas_thread
+from mhpatchcore.model.value import Model
 
 
 def calibrated(
-    detector: Detector,
+    model: Model,
     false_alarm: float | None = None,
-    images: str | Path | Sequence[ImageLike] | None = None,
+    images: Images | None = None,
     add: bool = False,
+    rule: str | None = None,
     execution: Execution | None = None,
-) -> Detector:
+) -> Model:
     """The same model with another threshold; see `Detector.calibrated`."""
-    rate = detector.calibration.false_alarm if false_alarm is None else false_alarm
-    calibration = detector.calibration.at_rate(rate)
+    rate = model.calibration.false_alarm if false_alarm is None else false_alarm
+    config = model.config.with_changes(false_alarm=rate, threshold=rule or model.config.threshold)
+    calibration = model.calibration.at_rate(rate, config.threshold)
+    source, n = "", 0
     if images is not None:
-        fresh = _held_out_calibration(detector, list_images(images), rate, execution or Execution())
+        given = gather(images)
+        fresh = _held_out_calibration(replace(model, config=config), given.images, execution or Execution())
         calibration = calibration.together(fresh) if add else fresh
-    source, n = ("", 0) if images is None else (source_name(images), fresh.n)
+        source, n = given.source, fresh.n
     return replace(
-        detector,
-        config=detector.config.with_changes(false_alarm=rate),
+        model,
+        config=config,
         calibration=calibration,
-        history=(*detector.history, event("calibrate", source, n, detector.n_learnt, rate)),
+        history=(*model.history, event("calibrate", source, n, model.n_learnt, rate)),
     )
 
 
-def _held_out_calibration(
-    detector: Detector, images: Sequence[ImageLike], rate: float, execution: Execution
-) -> Calibration:
+def _held_out_calibration(model: Model, images: Sequence[ImageLike], execution: Execution) -> Calibration:
     """Scores of images that the model has not learnt from."""
-    extraction = Extraction(
-        images, range(len(images)), replace(detector.backbone, threads=1), detector.config,
-        replace(execution, spool="none"),
-    )  # fmt: skip
-    with one_blas_thread():
-        statements = held_out_statements(extraction, detector.whitening, detector.scorer, Past.of(detector))
-    if not statements:
+    networks = [replace(scale.backbone, threads=1) for scale in model.scales]
+    all_learnt = model.config.with_changes(calibration="none")  # no image of these is to be held out
+    with extracted(images, networks, all_learnt, execution, [model.previous]) as extraction:
+        banks = [banked(scale, model.config) for scale in model.scales]
+        scored = scored_with_progress(extraction.store, banks, extraction.learnt, None, execution)
+    if not scored:
         raise ImageError("none of the images could be read: check the folder")
-    return calibration_by(statements, rate, "held-out")
+    return calibrated_by(scored, banks, model.config, ["held-out"])

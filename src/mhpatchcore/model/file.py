@@ -1,8 +1,7 @@
 """One file per model: a safetensors file (no pickle) whose metadata is one JSON document.
 
-Format 2 added the history and the witnesses of the calibration images; files of format 1 are read without them. Format
-3 added the place of patches, format 4 what bank rows span. A setting that a file does not name did not exist when it
-was written: EARLIER says what was done instead.
+Everything in it is known by hash: the document names that of every tensor, and the metadata names the document's. So
+damage anywhere is noticed; what was made up on purpose is caught by `validation.py`.
 """
 
 from __future__ import annotations
@@ -17,148 +16,227 @@ import numpy as np
 from mhpatchcore import __version__
 from mhpatchcore.backbone.session import Backbone, BackboneInfo
 from mhpatchcore.calibration.conformal import calibrate
-from mhpatchcore.calibration.deciding_patches import Witness, stacked, unstacked
+from mhpatchcore.calibration.deciding_patches import stacked, unstacked
 from mhpatchcore.config import Config
-from mhpatchcore.detector import Detector
-from mhpatchcore.errors import ModelFileError, UserError
+from mhpatchcore.errors import ModelFileError, UserError, in_one_line
+from mhpatchcore.fitting.scale import Scale
 from mhpatchcore.metric.moments import Moments
 from mhpatchcore.metric.whitening import Whitening
 from mhpatchcore.model.history import Event
+from mhpatchcore.model.validation import check_document, check_model, check_tensors
+from mhpatchcore.model.value import Model
 from mhpatchcore.runtime.arrays import Array
 from mhpatchcore.runtime.files import atomic_path
 
-FORMAT = 4
-KEY = "mhpatchcore"
-EARLIER = {
-    "dense": 0.0,
-    "parts": 1,
-    "place": 0.0,
-    "precision": "fp32",
-    "reach": 0.0,
-    "shuffle": False,
-    "span": 1,
-}
+FORMAT = 5
+MOST_HEADER = 100_000_000  # bytes, as in safetensors itself
+KEY, DIGEST = "mhpatchcore", "sha256"
+# what reading a file can raise that is not what it should be
+DAMAGE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError, UserError)
 
 
-def save(detector: Detector, path: Path) -> None:
-    from safetensors import SafetensorError
-    from safetensors.numpy import save_file
-
-    whitening, calibration = detector.whitening, detector.calibration
-    document = {
-        "format": FORMAT,
-        "version": __version__,
-        "config": detector.config.to_json(),
-        "backbone": detector.backbone.info.to_json(),
-        "n_patches": detector.moments.n,
-        "whitening": {
-            "lam": whitening.lam,
-            "jitter": whitening.jitter,
-            "retained": whitening.retained,
-            "placed": whitening.placed,
-        },
-        "calibration": {"false_alarm": calibration.false_alarm, "method": calibration.method},
-        "images": list(detector.images),
-        "history": [event.to_json() for event in detector.history],
-        "excluded": list(detector.excluded),
-    }
-    witness_images, witness_places, witness_rows = stacked(calibration.witnesses)
-    tensors = {
-        "moments.mean": detector.moments.mean,
-        "moments.M2": detector.moments.M2,
-        "moments.rest": np.broadcast_to(detector.moments.rest, detector.moments.mean.shape),
-        "variances": detector.variances,
-        "whitening.A": whitening.A,
-        "whitening.mean": whitening.mean,
-        "bank.raw": detector.bank_raw,
-        "bank.origin": detector.bank_origin,
-        "calibration.scores": calibration.scores,
-        "calibration.peaks": calibration.peaks,
-        "witnesses.images": witness_images,
-        "witnesses.places": witness_places,
-        "witnesses.rows": witness_rows,
-        "backbone.graph": np.frombuffer(detector.backbone.graph, np.uint8),
-    }
-    tensors = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
-    document["sha256"] = {name: _sha256(array) for name, array in tensors.items()}
+def save(model: Model, path: Path) -> None:
     with atomic_path(path) as temporary:
-        try:
-            save_file(tensors, temporary, metadata={KEY: json.dumps(document)})
-        except SafetensorError as error:
-            raise UserError(f"cannot write {path}: {error}; choose another place") from error
+        temporary.write_bytes(to_bytes(model))
 
 
-def load(path: Path) -> Detector:
-    from safetensors.numpy import load_file
-
-    document, tensors = read_document(path), load_file(path)
-    try:
-        _check(tensors, document)
-        return Detector(
-            config=Config.from_json(EARLIER | document["config"]),
-            backbone=Backbone(
-                BackboneInfo.from_json(document["backbone"]), tensors["backbone.graph"].tobytes()
-            ),
-            moments=Moments(
-                document["n_patches"], tensors["moments.mean"], tensors["moments.M2"], tensors["moments.rest"]
-            ),
-            variances=tensors["variances"],
-            whitening=Whitening(tensors["whitening.A"], tensors["whitening.mean"], **document["whitening"]),
-            bank_raw=tensors["bank.raw"],
-            bank_origin=tensors["bank.origin"],
-            calibration=calibrate(
-                tensors["calibration.scores"],
-                tensors["calibration.peaks"],
-                **document["calibration"],
-                witnesses=() if document["format"] < 2 else _witnesses(tensors),
-            ),
-            images=tuple(document["images"]),
-            history=() if document["format"] < 2 else tuple(Event(**one) for one in document["history"]),
-            excluded=tuple(document.get("excluded", ())),
-        )
-    except (KeyError, TypeError, ValueError, UserError) as error:
-        raise ModelFileError(f"{path} is damaged ({error}); copy it again or fit the model again") from error
-
-
-def read_document(path: Path) -> dict[str, Any]:
-    """The JSON part alone, without loading any tensor."""
-    from safetensors import SafetensorError, safe_open
-
+def load(path: Path) -> Model:
     if not path.is_file():
         raise ModelFileError(f"there is no model file {path}")
     try:
-        with safe_open(path, "numpy") as file:
-            metadata = file.metadata() or {}
-    except (SafetensorError, OSError, ValueError) as error:
-        raise ModelFileError(
-            f"{path} is truncated or no model file ({error}); copy it again or fit the model again"
-        ) from error
+        with path.open("rb") as file:  # what is no model is told before all of it is read
+            length = file.read(8)
+            header = file.read(min(int.from_bytes(length, "little"), MOST_HEADER))
+        read_document(length + header, str(path))
+        content = path.read_bytes()
+    except OSError as error:
+        raise ModelFileError(f"cannot read {path}: {error.strerror}; check its permissions") from error
+    except MemoryError as error:
+        raise _damaged(str(path), "it is larger than the memory") from error
+    return from_bytes(content, str(path))
+
+
+def to_bytes(model: Model) -> bytes:
+    from safetensors.numpy import save as serialised
+
+    tensors = {name: np.ascontiguousarray(array) for name, array in _tensors(model).items()}
+    document = _document(model) | {"sha256": {name: _sha256(array) for name, array in tensors.items()}}
+    text = json.dumps(document)
+    metadata = {KEY: text, DIGEST: hashlib.sha256(text.encode()).hexdigest()}
+    return _in_order(bytes(serialised(tensors, metadata)))
+
+
+def from_bytes(content: bytes, name: str = "the model") -> Model:
+    """The model in a file's content, checked; `name` is what messages call it."""
+    document, tensors = read_document(content, name), _read_tensors(content, name)
+    try:
+        check_tensors(document, tensors)
+        for key, sha256 in document["sha256"].items():
+            if _sha256(tensors[key]) != sha256:
+                raise ValueError(f"{key} is not what was written")
+        model = _model(document, tensors)
+        check_model(model)
+        return model
+    except DAMAGE as error:
+        raise _damaged(name, error) from error
+
+
+def read_document(content: bytes, name: str) -> dict[str, Any]:
+    """The JSON part alone."""
+    metadata = _metadata(content, name)
     if KEY not in metadata:
-        raise ModelFileError(f"{path} is a safetensors file, but not a model of mhpatchcore")
+        raise ModelFileError(f"{name} is a safetensors file, but not a model of mhpatchcore")
     try:
         document: dict[str, Any] = dict(json.loads(metadata[KEY]))
-        newer = int(document["format"]) > FORMAT
-    except (KeyError, TypeError, ValueError) as error:
-        raise ModelFileError(f"{path} is damaged ({error}); copy it again or fit the model again") from error
-    if newer:
+        written, digest = int(document["format"]), hashlib.sha256(metadata[KEY].encode()).hexdigest()
+    except DAMAGE as error:
+        raise _damaged(name, error) from error
+    if written != FORMAT:
         raise ModelFileError(
-            f"{path} was written by mhpatchcore {document.get('version')}, which is newer than this one "
-            f"({__version__}): upgrade with pip install -U mhpatchcore"
+            f"{name} has format {written} (mhpatchcore {in_one_line(document.get('version'))}), and this is "
+            f"mhpatchcore {__version__}, which reads format {FORMAT}: fit the model again, or use the version that "
+            "wrote it"
         )
+    if digest != metadata.get(DIGEST):
+        raise _damaged(name, "its settings are not what was written")
+    try:
+        check_document(document)
+    except DAMAGE as error:
+        raise _damaged(name, error) from error
     return document
 
 
-def _witnesses(tensors: dict[str, Array]) -> tuple[Witness, ...]:
-    return unstacked(tensors["witnesses.images"], tensors["witnesses.places"], tensors["witnesses.rows"])
+def _document(model: Model) -> dict[str, Any]:
+    calibration = model.calibration
+    return {
+        "format": FORMAT,
+        "version": __version__,
+        "config": model.config.to_json(),
+        "scales": [
+            {
+                "backbone": scale.backbone.info.to_json(),
+                "n_patches": scale.moments.n,
+                "lam": scale.whitening.lam,
+                "jitter": scale.whitening.jitter,
+                "retained": scale.whitening.retained,
+            }
+            for scale in model.scales
+        ],
+        "calibration": {
+            "false_alarm": calibration.false_alarm,
+            "method": calibration.method,
+            "rule": calibration.rule,
+        },
+        "images": list(model.images),
+        "hashes": list(model.hashes),
+        "history": [event.to_json() for event in model.history],
+        "excluded": list(model.excluded),
+    }
 
 
-def _check(tensors: dict[str, Array], document: dict[str, Any]) -> None:
-    """Refuse tensors that are not those that were written; files from before that was recorded name the graph alone."""
-    written = document.get("sha256") or {"backbone.graph": document["graph_sha256"]}
-    for name, sha256 in written.items():
-        if _sha256(tensors[name]) != sha256:
-            raise ValueError(f"{name} is not what was written")
+def _tensors(model: Model) -> dict[str, Array]:
+    calibration = model.calibration
+    tensors: dict[str, Array] = {
+        "images.thumbnails": model.thumbnails,
+        "calibration.scores": calibration.scores,
+        "calibration.peaks": calibration.peaks,
+        "deciding.images": np.array([one.image for one in calibration.deciding], np.int32),
+    }
+    for i, scale in enumerate(model.scales):
+        cells, rows = stacked(calibration.deciding, i, scale.backbone.info.dim)
+        tensors |= {
+            f"{i}.moments.mean": scale.moments.mean,
+            f"{i}.moments.M2": scale.moments.M2,
+            f"{i}.moments.rest": np.broadcast_to(scale.moments.rest, scale.moments.mean.shape),
+            f"{i}.variances": scale.variances,
+            f"{i}.whitening.A": scale.whitening.A,
+            f"{i}.bank.raw": scale.raw,
+            f"{i}.bank.origin": scale.origin,
+            f"{i}.bank.weights": scale.weights,
+            f"{i}.deciding.cells": cells,
+            f"{i}.deciding.rows": rows,
+            f"{i}.graph": np.frombuffer(scale.backbone.graph, np.uint8),
+        }
+    return tensors
+
+
+def _model(document: dict[str, Any], tensors: dict[str, Array]) -> Model:
+    scales = []
+    for i, told in enumerate(document["scales"]):
+        mean = tensors[f"{i}.moments.mean"]
+        moments = Moments(told["n_patches"], mean, tensors[f"{i}.moments.M2"], tensors[f"{i}.moments.rest"])
+        A, numbers = tensors[f"{i}.whitening.A"], (told["lam"], told["jitter"], told["retained"])
+        scales.append(
+            Scale(
+                Backbone(BackboneInfo.from_json(told["backbone"]), tensors[f"{i}.graph"].tobytes()),
+                moments,
+                tensors[f"{i}.variances"],
+                Whitening(A, mean, *numbers),
+                tensors[f"{i}.bank.raw"],
+                tensors[f"{i}.bank.origin"],
+                tensors[f"{i}.bank.weights"],
+            )
+        )
+    every = range(len(scales))
+    deciding = unstacked(
+        tensors["deciding.images"],
+        [tensors[f"{i}.deciding.cells"] for i in every],
+        [tensors[f"{i}.deciding.rows"] for i in every],
+    )
+    calibration = calibrate(
+        tensors["calibration.scores"],
+        tensors["calibration.peaks"],
+        **document["calibration"],
+        deciding=deciding,
+    )
+    return Model(
+        config=Config.from_json(document["config"]),
+        scales=tuple(scales),
+        calibration=calibration,
+        images=tuple(document["images"]),
+        hashes=tuple(document["hashes"]),
+        thumbnails=tensors["images.thumbnails"],
+        history=tuple(Event(**one) for one in document["history"]),
+        excluded=tuple(document["excluded"]),
+    )
+
+
+def _metadata(content: bytes, name: str) -> dict[str, str]:
+    """The metadata in the header, which safetensors itself gives only for files."""
+    length = int.from_bytes(content[:8], "little")
+    try:
+        if len(content) < 8 or length > len(content) - 8:
+            raise ValueError("it is too short")
+        header = json.loads(content[8 : 8 + length])
+        metadata = header.get("__metadata__", {})
+        if not all(isinstance(value, str) for value in metadata.values()):
+            raise ValueError("its metadata are not texts")
+        return dict(metadata)
+    except DAMAGE as error:
+        raise _damaged(name, error, "truncated or no model file") from error
+
+
+def _read_tensors(content: bytes, name: str) -> dict[str, Array]:
+    from safetensors import SafetensorError
+    from safetensors.numpy import load as deserialised
+
+    try:
+        return dict(deserialised(content))
+    except (SafetensorError, *DAMAGE) as error:
+        raise _damaged(name, error, "truncated or no model file") from error
+
+
+def _in_order(content: bytes) -> bytes:
+    """A safetensors file with its header in one order: the library writes metadata in any."""
+    length = int.from_bytes(content[:8], "little")
+    header = json.dumps(json.loads(content[8 : 8 + length]), sort_keys=True).encode()
+    header += b" " * (-len(header) % 8)
+    return len(header).to_bytes(8, "little") + header + content[8 + length :]
+
+
+def _damaged(name: str, why: object, what: str = "damaged") -> ModelFileError:
+    return ModelFileError(f"{name} is {what} ({in_one_line(why)}); copy it again or fit the model again")
 
 
 def _sha256(array: Array) -> str:
-    return hashlib.sha256(array.tobytes()).hexdigest()
+    return hashlib.sha256(np.ascontiguousarray(array).data).hexdigest()

@@ -21,7 +21,8 @@ class Event:
     """One step of a model's life.
 
     `what` is fit, update, merge or calibrate; `images` how many were new to it (those learnt from, or those of the
-    threshold), `total` how many the model has learnt from since; `source` is where they came from, as it was given.
+    threshold), `total` how many the model has learnt from since. `source` is where they came from: the absolute path of
+    their folder, so that evidence finds them again. Who gets the model file can read it, like the images' names.
     """
 
     what: str

@@ -11,49 +11,50 @@ from dataclasses import replace
 from itertools import chain, count
 from pathlib import Path
 
-from mhpatchcore.detector import Detector
 from mhpatchcore.errors import UserError
 from mhpatchcore.fitting.budget import within_budget
-from mhpatchcore.fitting.extraction import Execution
+from mhpatchcore.fitting.execution import Execution
 from mhpatchcore.fitting.passes import fit
-from mhpatchcore.fitting.past import Past, check_can_grow
-from mhpatchcore.inputs.images import ImageLike, image_names, images_to_learn, source_name
+from mhpatchcore.fitting.previous import check_can_grow
+from mhpatchcore.inputs.sources import Images, gather
 from mhpatchcore.model.history import event
+from mhpatchcore.model.value import Model
 
 
 def updated(
-    detector: Detector,
-    normals: str | Path | Sequence[ImageLike],
+    model: Model,
+    normals: Images,
     returned: bool = False,
     execution: Execution | None = None,
-) -> Detector:
+) -> Model:
     """The model of the old images and the new; see `Detector.updated`."""
-    check_can_grow(detector.config)
-    images = images_to_learn(normals, as_given=not detector.config.shuffle)
+    check_can_grow(model.config)
+    given = gather(normals, as_given=not model.config.shuffle)
+    images = given.images
     if not images:
         raise UserError("there are no images to learn from")
-    if returned and not detector.calibration.witnesses:
+    if returned and not model.calibration.deciding:
         raise UserError(
             "the model has nothing to take its threshold from but the new images: leave --returned out, "
             "or give it calibration images first (`calibrate --with`)"
         )
-    backbone = replace(detector.backbone, threads=1)
-    all_images, past = [*detector.images, *images], [Past.of(detector)]
-    execution = within_budget(execution or Execution(), backbone, detector.config, len(all_images))
-    fitted = fit(all_images, backbone, detector.config, execution, past, fair=not returned)
-    total = fitted.moments.n // backbone.patches_per_image
-    happened = event("update", source_name(normals), len(fitted.images), total, detector.config.false_alarm)
-    names = told_apart(image_names(images, normals), detector.images, Path(source_name(normals)).name)
-    images_now, history = (*detector.images, *names), (*detector.history, happened)
-    return Detector.of(detector.config, detector.backbone, fitted, images_now, history, detector.excluded)
+    networks = [replace(scale.backbone, threads=1) for scale in model.scales]
+    execution = within_budget(execution or Execution(), networks, model.config, images)
+    previous = [model.previous]
+    fitted = fit(images, networks, model.config, execution, previous, representative=not returned)
+    total = fitted.scales[0].moments.n // networks[0].info.patches
+    happened = event("update", given.source, len(fitted.images), total, model.config.false_alarm)
+    names = distinct_names(given.names, model.images, Path(given.source).name)
+    images_now, history = (*model.images, *names), (*model.history, happened)
+    return Model.of(model.config, fitted, images_now, previous, history, model.excluded)
 
 
-def told_apart(names: Sequence[str], known: Sequence[str], label: str) -> tuple[str, ...]:
+def distinct_names(names: Sequence[str], known: Sequence[str], label: str) -> tuple[str, ...]:
     """Names that are taken already get the label of where they come from, numbered if that is taken too.
 
-    >>> told_apart(["1.png", "2.png"], ["1.png"], "returned")
+    >>> distinct_names(["1.png", "2.png"], ["1.png"], "returned")
     ('returned/1.png', '2.png')
-    >>> told_apart(["1.png"], ["1.png", "returned/1.png"], "returned")
+    >>> distinct_names(["1.png"], ["1.png", "returned/1.png"], "returned")
     ('returned 2/1.png',)
     """
     taken = set(known)

@@ -1,7 +1,10 @@
-"""Pictures from results: heatmaps scaled to the threshold, outlines of regions, side by side.
+"""Pictures from results: heatmaps scaled to the threshold, outlines of regions, side by side, with a legend.
 
-Colours are those of the threshold, not of the image: nothing shows below half of it and the scale ends at twice
+Colours are those of the pixel threshold, not of the image: nothing shows below half of it and the scale ends at twice
 the threshold, so a normal part looks calm and two images can be compared.
+
+Pictures are drawn at the size of a screen. The map is computed at that size, which is cheap; only the full size, on
+request, takes the time and the memory of the original.
 """
 
 from __future__ import annotations
@@ -10,34 +13,41 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from PIL import Image, ImageDraw
+from PIL import Image, ImageDraw, ImageFont
 
-from mhpatchcore.inputs.images import ImageLike, load_pixels
+from mhpatchcore.inputs.decode import decoded
+from mhpatchcore.inputs.sources import ImageLike, told
+from mhpatchcore.inputs.window import Window, load_pixels, pictured
+from mhpatchcore.report.captions import heat_unit, heat_unit_name, outline_note, verdict_line
+from mhpatchcore.report.wording import number
 from mhpatchcore.result import Result
 from mhpatchcore.runtime.arrays import Array, Floats, Mask
 from mhpatchcore.runtime.files import atomic_path
 
 # dark violet → red → yellow: rising lightness reads in grey print, and no red–green contrast is needed
 _STOPS = np.array([[60, 10, 90], [150, 20, 110], [220, 60, 60], [250, 150, 40], [252, 240, 120]], np.float64)
+_LEVELS = 1024
+_STRENGTHS = np.linspace(0, 1, _LEVELS)
+_COLOURS = np.stack([np.interp(_STRENGTHS, np.linspace(0, 1, len(_STOPS)), stop) for stop in _STOPS.T], -1)
+_OPACITY = np.minimum(2 * _STRENGTHS, 0.65)[:, None]
+_ADDED, _KEPT = (_COLOURS * _OPACITY).astype(np.float32), (1 - _OPACITY).astype(np.float32)
 OUTLINE, RIM = (0, 255, 255), (0, 40, 60)
 SEPARATOR = 4
+SCREEN = 1200  # pixels, the longest side of a picture
+BAND = 2**19  # pixels that are coloured at a time
+LEAST_WIDTH, BAR_WIDTH, INK = 760, 220, (30, 30, 30)
 
 
-def heat_strength(heat: Floats, threshold: float) -> Floats:
-    """0 at half the threshold and below, 0.5 near the threshold, 1 at twice the threshold and above."""
-    if not np.isfinite(threshold) or threshold <= 0:
-        threshold = float(heat.max()) or 1.0
-    strength: Floats = np.clip((heat / threshold - 0.5) / 1.5, 0, 1)
+def heat_strength(heat: Floats, unit: float) -> Floats:
+    """0 at half the unit and below, 1/3 at the unit (the threshold), 1 at twice the unit and above."""
+    strength: Floats = np.clip((heat / np.float32(unit) - np.float32(0.5)) / np.float32(1.5), 0, 1)
     return strength
 
 
-def overlay(pixels: Array, heat: Floats, threshold: float) -> Array:
+def overlay(pixels: Array, heat: Floats, unit: float) -> Array:
     """Heat (H, W) laid over pixels (H, W, 3); where it is calm the picture stays as it is."""
-    strength = heat_strength(heat, threshold)
-    positions = strength * (len(_STOPS) - 1)
-    colours = np.stack([np.interp(positions, np.arange(len(_STOPS)), stop) for stop in _STOPS.T], axis=-1)
-    opacity = np.minimum(strength * 2, 0.65)[:, :, None]
-    blended: Array = (pixels * (1 - opacity) + colours * opacity).astype(np.uint8)
+    level = (heat_strength(heat, unit) * (_LEVELS - 1)).astype(np.int16)
+    blended: Array = (pixels * _KEPT[level] + _ADDED[level]).astype(np.uint8)
     return blended
 
 
@@ -46,27 +56,58 @@ def outlined(pixels: Array, mask: Mask) -> Array:
 
     The line is bright with a dark rim, so that it shows on light and dark parts and in grey print.
     """
-    from scipy.ndimage import binary_dilation
-
-    width = max(1, round(min(mask.shape) / 200))
-    lit = binary_dilation(mask, iterations=width)
-    rimmed = binary_dilation(lit, iterations=width)
     result = pixels.copy()
-    result[rimmed & ~lit] = RIM
-    result[lit & ~mask] = OUTLINE
+    _draw_outline(result, mask)
     return result
 
 
-def triptych(source: ImageLike, result: Result) -> Array:
+def screen_size(height: int, width: int, longest: int = SCREEN) -> tuple[int, int]:
+    """Height and width at which an image of height × width is drawn.
+
+    >>> screen_size(4000, 6000), screen_size(300, 400)
+    ((800, 1200), (300, 400))
+    """
+    scale = min(1.0, longest / max(height, width))
+    return max(1, round(height * scale)), max(1, round(width * scale))
+
+
+def screen_pixels(source: ImageLike, window: Window | None = None, longest: int = SCREEN) -> Array:
+    """The image (h, w, 3) uint8 at the size at which it is drawn; a large JPEG is decoded at about that size.
+
+    The window says which values are black and white.
+    """
+
+    def reduced(height: int, width: int) -> int:
+        return next((times for times in (8, 4, 2) if max(height, width) >= times * longest), 1)
+
+    image = pictured(decoded(source, reduced), window, told(source))
+    height, width = screen_size(image.height, image.width, longest)
+    shown = image.resized(height, width, resample=Image.Resampling.LANCZOS)
+    pixels: Array = np.clip(shown, 0, 255).astype(np.uint8)
+    return pixels
+
+
+def screen_map(result: Result, height: int, width: int) -> Floats:
+    """The map of the whole image, drawn at height × width."""
+    return result.map_over((0, 0, *result.size), height, width)
+
+
+def panels(source: ImageLike, result: Result, full_size: bool = False) -> Array:
     """Original, heatmap, and predicted segmentation, side by side."""
-    pixels = load_pixels(source)
-    panels = [
-        pixels,
-        overlay(pixels, result.map, result.pixel_threshold),
-        outlined(pixels, result.mask),
-    ]
-    gap = np.full((pixels.shape[0], SEPARATOR, 3), 255, np.uint8)
-    return np.concatenate([panels[0], gap, panels[1], gap, panels[2]], axis=1)
+    pixels = load_pixels(source, result.window) if full_size else screen_pixels(source, result.window)
+    sheet = np.full((len(pixels), _width_of_three(pixels), 3), 255, np.uint8)
+    _draw_panels(sheet, pixels, result)
+    return sheet
+
+
+def triptych(source: ImageLike, result: Result, full_size: bool = False) -> Array:
+    """`panels` above a legend: the verdict, the scale of the colours, and what is outlined."""
+    pixels = load_pixels(source, result.window) if full_size else screen_pixels(source, result.window)
+    below = _legend(result, max(_width_of_three(pixels), LEAST_WIDTH))
+    sheet = np.full((len(pixels) + len(below), below.shape[1], 3), 255, np.uint8)
+    _draw_panels(sheet[: len(pixels)], pixels, result)
+    sheet[len(pixels) :] = below
+    return sheet
 
 
 def contact_sheet(rows: Sequence[tuple[str, Array]], width: int = 720) -> Array:
@@ -76,7 +117,7 @@ def contact_sheet(rows: Sequence[tuple[str, Array]], width: int = 720) -> Array:
         image = Image.fromarray(picture)
         image = image.resize((width, round(image.height * width / image.width)), Image.Resampling.LANCZOS)
         strip = Image.new("RGB", (width, image.height + 22), "white")
-        ImageDraw.Draw(strip).text((4, 4), label, fill=(30, 30, 30))
+        ImageDraw.Draw(strip).text((4, 4), label, fill=INK)
         strip.paste(image, (0, 22))
         strips.append(np.asarray(strip))
     return np.concatenate(strips)
@@ -85,4 +126,71 @@ def contact_sheet(rows: Sequence[tuple[str, Array]], width: int = 720) -> Array:
 def save_picture(path: str | Path, picture: Array) -> None:
     """Write a PNG or JPEG atomically."""
     with atomic_path(path) as temporary:
-        Image.fromarray(picture).save(temporary)
+        # half the time of the usual level 6, for files that are a quarter larger
+        Image.fromarray(picture).save(temporary, compress_level=3)
+
+
+def _width_of_three(pixels: Array) -> int:
+    return int(3 * pixels.shape[1] + 2 * SEPARATOR)
+
+
+def _draw_panels(sheet: Array, pixels: Array, result: Result) -> None:
+    """Pixels (H, W, 3) three times into a sheet (H, …, 3): as they are, under the heat, and with outlines.
+
+    The map is made some rows at a time, so that of a large image it is never held whole.
+    """
+    height, width = pixels.shape[:2]
+    plain, hot, found = (
+        sheet[:, left : left + width] for left in range(0, 3 * (width + SEPARATOR), width + SEPARATOR)
+    )
+    plain[:], found[:] = pixels, pixels
+    mask = np.empty((height, width), bool)
+    rows = max(1, BAND // width)
+    for top in range(0, height, rows):
+        bottom = min(top + rows, height)
+        tall = result.size[0] / height
+        heat = result.map_over((top * tall, 0, bottom * tall, result.size[1]), bottom - top, width)
+        hot[top:bottom] = overlay(pixels[top:bottom], heat, heat_unit(result))
+        mask[top:bottom] = heat > result.mask_limit
+    _draw_outline(found, mask)
+
+
+def _legend(result: Result, width: int) -> Array:
+    """Two lines of text around a bar of the heatmap's colours, (h, width, 3)."""
+    scale = max(1.0, width / 1200)
+    size, margin = round(15 * scale), round(8 * scale)
+    line = round(1.5 * size)
+    font = ImageFont.load_default(size)
+    image = Image.new("RGB", (width, 3 * line + 3 * margin), "white")
+    draw = ImageDraw.Draw(image)
+    draw.text((margin, margin), verdict_line(result), fill=INK, font=font)
+    unit, bar = heat_unit(result), round(BAR_WIDTH * scale)
+    top, left = margin + line + margin // 2, margin
+    draw.text((left, top), f"heat: {number(unit / 2)}", fill=INK, font=font)
+    left += round(draw.textlength(f"heat: {number(unit / 2)} ", font=font))
+    ramp = np.linspace(unit / 2, 2 * unit, bar, dtype=np.float32)[None].repeat(size, 0)
+    ground = np.full((size, bar, 3), 200, np.uint8)
+    image.paste(Image.fromarray(overlay(ground, ramp, unit)), (left, top + size // 6))
+    at_unit = left + bar // 3
+    draw.line((at_unit, top, at_unit, top + size + size // 3), fill=INK, width=max(1, round(scale)))
+    told = f" {number(2 * unit)} and more; the mark is the {heat_unit_name(result)}, {number(unit)}"
+    draw.text((left + bar, top), told, fill=INK, font=font)
+    draw.text((margin, top + line + margin // 2), f"outline: {outline_note(result)}", fill=INK, font=font)
+    return np.asarray(image)
+
+
+def _draw_outline(picture: Array, mask: Mask) -> None:
+    width = max(1, round(min(mask.shape) / 200))
+    lit = _grown(mask, width)
+    picture[_grown(lit, width) & ~lit] = RIM
+    picture[lit & ~mask] = OUTLINE
+
+
+def _grown(mask: Mask, width: int) -> Mask:
+    """A mask (H, W) with a border of `width` pixels around all that it marks."""
+    from scipy.ndimage import maximum_filter1d
+
+    grown = mask.view(np.uint8)
+    for axis in (0, 1):
+        grown = maximum_filter1d(grown, 2 * width + 1, axis=axis, mode="constant")
+    return grown.astype(bool)

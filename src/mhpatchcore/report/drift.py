@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator, NullLocator, PercentFormatter
+from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from mhpatchcore.errors import UserError
 from mhpatchcore.inspection.drift import Drift
@@ -20,6 +21,7 @@ from mhpatchcore.runtime.files import atomic_path
 KINDS = ("png", "svg")
 BINS = 24
 WINDOW_SHARE = 0.05
+THRESHOLD: dict[str, Any] = {"color": "black", "linestyle": "--", "linewidth": 1.4}
 
 
 def write_plot(path: Path, scores: Doubles, reference: Floats, drift: Drift) -> None:
@@ -32,12 +34,16 @@ def write_plot(path: Path, scores: Doubles, reference: Floats, drift: Drift) -> 
 
 @rc_context(STYLE)
 def drift_figure(scores: Doubles, reference: Floats, drift: Drift) -> Figure:
-    figure = Figure(figsize=(9.6, 3.7))
+    figure = Figure(figsize=(9.6, 4.1))
     FigureCanvasAgg(figure)
     figure.suptitle(drift.verdict, x=0.01, ha="left", fontsize=10)
     left, right = figure.subplots(1, 2, width_ratios=[1, 1.2])
     _distributions(left, scores, reference, drift.threshold)
     _in_order(right, scores, drift)
+    # one legend for both, below them, where it covers nothing
+    found = [axes.get_legend_handles_labels() for axes in (left, right)]
+    handles, labels = ([*first, *second] for first, second in zip(*found, strict=True))
+    figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False, fontsize=9)
     return figure
 
 
@@ -47,36 +53,34 @@ def _distributions(axes: Axes, scores: Doubles, reference: Floats, threshold: fl
     groups = (("reference", reference, BLUE, "///"), ("recent", scores, VERMILION, "\\\\\\"))
     for name, values, colour, hatch in groups:
         shares = np.histogram(np.clip(values, bins[0], bins[-1]), bins)[0] / len(values)
+        label = f"{name} ({len(values)})"
         axes.stairs(shares, bins, fill=True, color=colour, alpha=0.18)
-        axes.stairs(
-            shares, bins, edgecolor=colour, hatch=hatch, linewidth=1.4, label=f"{name} ({len(values)})"
-        )
+        axes.stairs(shares, bins, edgecolor=colour, hatch=hatch, linewidth=1.4, label=label)
     if np.isfinite(threshold):
-        axes.axvline(
-            threshold, color="black", linestyle="--", linewidth=1.4, label=f"threshold {threshold:.4g}"
-        )
+        axes.axvline(threshold, **THRESHOLD, label=f"image threshold {threshold:.4g}")
     log_scale(axes, bins[0], bins[-1])
-    axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
-    axes.set(title="Distribution", xlabel="score (squared distance, logarithmic)", ylabel="images")
-    axes.legend(loc="best", fontsize=8)
+    axes.yaxis.set_major_locator(MaxNLocator(7, steps=[1, 2, 5, 10]))
+    axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0, symbol=" %"))
+    axes.set(
+        title="Distribution", xlabel="score (squared distance, logarithmic)", ylabel="share of the images"
+    )
 
 
 def _in_order(axes: Axes, scores: Doubles, drift: Drift) -> None:
     place = np.arange(1, len(scores) + 1)
-    axes.plot(place, scores, ".", color=VERMILION, markersize=4, label="recent", alpha=0.7)
+    axes.plot(place, scores, ".", color=VERMILION, markersize=4, alpha=0.7)
     window = max(9, round(WINDOW_SHARE * len(scores)))
     if len(scores) >= 2 * window:
         views = np.lib.stride_tricks.sliding_window_view(scores, window)
         middle = place[window // 2 : window // 2 + len(views)]
-        axes.plot(middle, np.median(views, axis=1), color="black", label=f"median of {window}")
-    if np.isfinite(drift.threshold):
-        axes.axhline(drift.threshold, color="black", linestyle="--", linewidth=1.4)
+        axes.plot(middle, np.median(views, axis=1), color="black", label=f"median of {window} recent ones")
+    known = drift.reference_median
     axes.axhline(
-        drift.reference_median, color=GREY, linestyle=":", linewidth=1.4, label="median of the reference"
+        known, color=GREY, linestyle=":", linewidth=1.4, label=f"median of the reference {known:.4g}"
     )
-    axes.set_yscale("log")
-    axes.yaxis.set_major_locator(MaxNLocator(5))
-    axes.yaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    axes.set(title="In order", xlabel="image", ylabel="score")
-    axes.legend(loc="best", fontsize=8)
+    if np.isfinite(drift.threshold):
+        axes.axhline(drift.threshold, **THRESHOLD)
+    ends = log_bins(np.append(scores, known), drift.threshold, 1)
+    log_scale(axes, ends[0], ends[1], vertical=True)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    axes.set(title="In order", xlabel="image", ylabel="score (logarithmic)", ylim=(ends[0], ends[1]))

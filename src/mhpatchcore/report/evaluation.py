@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,19 @@ from mhpatchcore.evaluation.evaluate import Evaluation, Judged, evaluate
 from mhpatchcore.inputs.datasets import Dataset
 from mhpatchcore.report import wording
 from mhpatchcore.report.figures import figure_bytes, histogram_figure, precision_recall_figure, roc_figure
-from mhpatchcore.report.gallery import FALSE_ALARM, FOUND, MISSED, PASSED, Exhibit, Gallery, verdict_of
+from mhpatchcore.report.gallery import (
+    ELSEWHERE,
+    FALSE_ALARM,
+    FOUND,
+    MISSED,
+    NOT_JUDGED,
+    PASSED,
+    REJECTED,
+    VERDICTS,
+    Gallery,
+    GalleryItem,
+    verdict_of,
+)
 from mhpatchcore.report.page import render_page
 from mhpatchcore.runtime.files import atomic_path
 from mhpatchcore.runtime.telemetry import Telemetry
@@ -25,28 +36,31 @@ MAX_GALLERY = 48
 HEADINGS = {
     FALSE_ALARM: ("False alarms", "good parts that were rejected, highest score first"),
     MISSED: ("Missed defects", "defects that were passed, lowest score first"),
-    FOUND: ("Found defects", "the strongest of each kind"),
+    ELSEWHERE: ("Rejected, but not for the defect", "what is outlined lies elsewhere, highest score first"),
+    FOUND: ("Found defects", "rejected, and outlined where the defect is: the strongest of each kind"),
+    REJECTED: ("Rejected defects", "the strongest of each kind; where the defects are is not known"),
     PASSED: ("Good parts that passed", "the calmest ones"),
+    NOT_JUDGED: ("Not judged", "the model has no threshold"),
 }
 
 
 @dataclass(frozen=True)
 class Row:
-    """An image in the table; `exhibit` is the number of its picture in the gallery, 0 if it has none."""
+    """An image in the table; `item` is the number of its picture in the gallery, 0 if it has none."""
 
     name: str
     judged: Judged
     verdict: str
-    exhibit: int
+    item: int
 
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the gallery: numbered exhibits of one verdict, out of `total` such images."""
+    """A part of the gallery: numbered items of one verdict, out of `total` such images."""
 
     heading: str
     note: str
-    exhibits: Sequence[tuple[int, Exhibit]]
+    items: Sequence[tuple[int, GalleryItem]]
     total: int
 
 
@@ -62,39 +76,38 @@ def write_report(
 ) -> Evaluation:
     """Evaluate and write the page about it, with pictures of at most `max_gallery` images."""
     gallery = Gallery((sample.kind for sample in dataset.test if sample.is_anomalous), max_gallery)
-    costs = Telemetry(also=progress)
+    telemetry = Telemetry()
     with atomic_path(path) as temporary:  # a place that cannot be written is known before the work, not after
-        costs.progress("score", 0, len(dataset.test))
-        evaluation = evaluate(
-            detector, dataset, workers, gallery.offer, costs.progress, skip_broken=skip_broken
-        )
-        costs.finish()
-        page = render(detector, evaluation, gallery.exhibits(), costs.to_json())
+        with telemetry.phase("score") as measured:
+            evaluation = evaluate(detector, dataset, workers, gallery.offer, progress, skip_broken)
+            measured.items = len(evaluation.images)
+        page = render(detector, evaluation, gallery.items(), telemetry.to_json())
         # file names may hold bytes that are no text
         temporary.write_text(page, encoding="utf-8", errors="replace")
     return evaluation
 
 
 def render(
-    detector: Detector, evaluation: Evaluation, exhibits: Sequence[Exhibit], telemetry: Mapping[str, Any]
+    detector: Detector, evaluation: Evaluation, items: Sequence[GalleryItem], telemetry: Mapping[str, Any]
 ) -> str:
     """The page as text."""
-    names = short_names([judged.path for judged in evaluation.images])
+    names = short_names([*(judged.path for judged in evaluation.images), *evaluation.left_out])
     return render_page(
         "evaluation.html.j2",
         eyebrow="Inspection report",
         name=evaluation.name,
         evaluation=evaluation,
-        has_threshold=isfinite(evaluation.threshold),
         headline=wording.headline(evaluation),
         promise=wording.promise(evaluation, detector),
+        tested_on=wording.tested_on(evaluation),
         tiles=wording.tiles(evaluation),
         figures=_figures(evaluation),
         kinds=wording.kind_rows(evaluation),
         names=names,
-        sections=_sections(evaluation, exhibits),
-        rows=_rows(evaluation, exhibits, names),
-        verdicts=[FALSE_ALARM, MISSED, FOUND, PASSED],
+        sections=_sections(evaluation, items),
+        rows=_rows(evaluation, items, names),
+        verdicts=[verdict for verdict in VERDICTS if verdict in map(verdict_of, evaluation.images)],
+        pixel_threshold=wording.number(detector.calibration.pixel_threshold),
         telemetry=wording.telemetry_facts(telemetry),
         phases=wording.telemetry_phases(telemetry),
         provenance=wording.provenance(detector),
@@ -134,21 +147,21 @@ def _figures(evaluation: Evaluation) -> list[tuple[str, bytes]]:
     return [(text, figure_bytes(figure, "svg")) for text, figure in drawn if figure is not None]
 
 
-def _sections(evaluation: Evaluation, exhibits: Sequence[Exhibit]) -> list[Section]:
-    verdicts = [verdict_of(judged.is_anomalous, judged.flagged) for judged in evaluation.images]
-    numbered = list(enumerate(exhibits, start=1))
+def _sections(evaluation: Evaluation, items: Sequence[GalleryItem]) -> list[Section]:
+    verdicts = [verdict_of(judged) for judged in evaluation.images]
+    numbered = list(enumerate(items, start=1))
     sections = []
     for verdict, (heading, note) in HEADINGS.items():
-        members = [(i, exhibit) for i, exhibit in numbered if exhibit.verdict == verdict]
+        members = [(i, item) for i, item in numbered if item.verdict == verdict]
         if members:
             sections.append(Section(heading, note, members, verdicts.count(verdict)))
     return sections
 
 
-def _rows(evaluation: Evaluation, exhibits: Sequence[Exhibit], names: Mapping[Path, str]) -> list[Row]:
+def _rows(evaluation: Evaluation, items: Sequence[GalleryItem], names: Mapping[Path, str]) -> list[Row]:
     """All images, highest score first."""
-    number_of = {exhibit.path: i for i, exhibit in enumerate(exhibits, start=1)}
+    number_of = {item.path: i for i, item in enumerate(items, start=1)}
     return [
-        Row(names[j.path], j, verdict_of(j.is_anomalous, j.flagged), number_of.get(j.path, 0))
-        for j in sorted(evaluation.images, key=lambda j: -j.score)
+        Row(names[judged.path], judged, verdict_of(judged), number_of.get(judged.path, 0))
+        for judged in sorted(evaluation.images, key=lambda judged: -judged.score)
     ]

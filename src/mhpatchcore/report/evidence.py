@@ -5,25 +5,31 @@ All crops show the same share of the view, so they are at one scale, and the pat
 
 from __future__ import annotations
 
+from math import isfinite
+from textwrap import fill
+
+import numpy as np
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.patheffects import withStroke
+from PIL import Image
 
-from mhpatchcore.inputs.images import load_pixels
-from mhpatchcore.inspection.evidence import NEAREST, Box, Evidence, NormalPatch, Place
-from mhpatchcore.report.drawing import outlined
+from mhpatchcore.inputs.views import Box, Extent
+from mhpatchcore.inputs.window import Window, load_pixels
+from mhpatchcore.inspection.evidence import NEAREST, Evidence, NormalPatch, Place
+from mhpatchcore.report.captions import outline_note, verdict_line
+from mhpatchcore.report.drawing import outlined, screen_map, screen_size
 from mhpatchcore.report.figures import STYLE
-from mhpatchcore.result import Result
+from mhpatchcore.result import Result, ViewScores
 from mhpatchcore.runtime.arrays import Array
 
 PATCH = "#E69F00"
 CELLS = 8.5  # of the grid, across a crop
 WHOLE_WIDTH, CROP_WIDTH, LINE_HEIGHT = 4.6, 1.9, 2.65
-NAME_LENGTH = 24
-WORTH_TELLING = 0.05  # of a distance, for standing elsewhere
+NAME_LENGTH, TITLE_LETTERS, NOTE_LETTERS = 24, 58, 70
 
 
 @rc_context(STYLE)
@@ -45,16 +51,23 @@ def evidence_figure(pixels: Array, result: Result, evidence: Evidence) -> Figure
     grid = places.subplots(lines, columns, squeeze=False)
     for i, (line, place) in enumerate(zip(grid, evidence.places, strict=True), start=1):
         note = _place_note(place, evidence.pixel_threshold)
-        _draw_crop(line[0], pixels, place.box, result, f"{i}  this image", note)
+        view = result.views[place.scale]
+        extent = (view.geometry.bottom - view.geometry.top, view.geometry.right - view.geometry.left)
+        crop = _surroundings(place.box, extent, view)
+        _draw_crop(line[0], pixels, place.box, crop, f"{i}  this image", note)
         for axes, patch in zip(line[1:], place.nearest, strict=False):
-            _draw_normal(axes, patch, result)
+            _draw_normal(axes, patch, view, result.window)
         for axes in line[1 + len(place.nearest) :]:
             axes.set_axis_off()
     return figure
 
 
 def _draw_whole(axes: Axes, pixels: Array, result: Result, evidence: Evidence) -> None:
-    axes.imshow(outlined(pixels, result.mask))
+    tall, wide = pixels.shape[:2]
+    height, width = screen_size(tall, wide)
+    small = np.asarray(Image.fromarray(pixels).resize((width, height), Image.Resampling.LANCZOS))
+    mask = screen_map(result, height, width) > result.mask_limit
+    axes.imshow(outlined(small, mask), extent=(0, wide, tall, 0))
     for i, place in enumerate(evidence.places, start=1):
         _draw_box(axes, place.box)
         top, left, _, right = place.box
@@ -69,15 +82,16 @@ def _draw_whole(axes: Axes, pixels: Array, result: Result, evidence: Evidence) -
             weight="bold",
         )
         text.set_path_effects([withStroke(linewidth=3, foreground="black")])
-    verdict = "anomalous" if result.is_anomalous else "normal"
-    note = "cyan: where the map exceeds the threshold · box: the patch that was compared"
-    _label(axes, f"{verdict}: score {result.score:.4g}, threshold {result.threshold:.4g}", note)
+    note = f"cyan: {outline_note(result)} · box: the patch that was compared"
+    _label(axes, fill(verdict_line(result), TITLE_LETTERS), fill(note, NOTE_LETTERS))
 
 
-def _draw_normal(axes: Axes, patch: NormalPatch, result: Result) -> None:
+def _draw_normal(axes: Axes, patch: NormalPatch, view: ViewScores, window: Window | None) -> None:
     note = f"distance {patch.distance:.4g}\n{_where(patch)}"
-    if patch.file is not None and patch.box is not None and patch.image is not None:
-        _draw_crop(axes, load_pixels(patch.file), patch.box, result, _shortened(patch.image), note)
+    if patch.file is not None and patch.box is not None and patch.view_box is not None:
+        crop = _surroundings(patch.box, _extent_of_view(patch.box, patch.view_box, view.size), view)
+        pixels = load_pixels(patch.file, window)
+        _draw_crop(axes, pixels, patch.box, crop, _shortened(patch.image or ""), note)
         return
     text = (
         "an average of\nmany normal patches"
@@ -89,19 +103,33 @@ def _draw_normal(axes: Axes, patch: NormalPatch, result: Result) -> None:
     _label(axes, "normal" if patch.image is None else _shortened(patch.image), note)
 
 
-def _draw_crop(axes: Axes, pixels: Array, box: Box, result: Result, title: str, note: str) -> None:
-    """The surroundings of the box; beyond the image's edge there is nothing."""
-    where = result.config.preprocessing.geometry(*pixels.shape[:2])
-    rows, columns = result.patches.a.shape
-    tall, wide = (where.bottom - where.top) * CELLS / rows, (where.right - where.left) * CELLS / columns
-    top, left = (box[0] + box[2] - tall) / 2, (box[1] + box[3] - wide) / 2
-    piece = pixels[max(0, int(top)) : int(top + tall) + 2, max(0, int(left)) : int(left + wide) + 2]
+def _draw_crop(axes: Axes, pixels: Array, box: Box, crop: Extent, title: str, note: str) -> None:
+    """What lies in the crop, with the box; beyond the image's edge there is nothing."""
+    top, left, bottom, right = crop
     y, x = max(0, int(top)), max(0, int(left))
+    piece = pixels[y : int(bottom) + 2, x : int(right) + 2]
     extent = (x, x + piece.shape[1], y + piece.shape[0], y)
     axes.imshow(piece, extent=extent, interpolation="bilinear")
-    axes.set(xlim=(left, left + wide), ylim=(top + tall, top))
+    axes.set(xlim=(left, right), ylim=(bottom, top))
     _draw_box(axes, box)
     _label(axes, title, note)
+
+
+def _surroundings(box: Box, extent: tuple[float, float], view: ViewScores) -> Extent:
+    """CELLS cells of the grid around a box, where a view's height and width in the image are `extent`."""
+    tall, wide = (CELLS * side / n for side, n in zip(extent, view.distances.shape, strict=True))
+    top, left = (box[0] + box[2] - tall) / 2, (box[1] + box[3] - wide) / 2
+    return top, left, top + tall, left + wide
+
+
+def _extent_of_view(box: Box, view_box: Box, size: tuple[int, int]) -> tuple[float, float]:
+    """Height and width, in an image's own pixels, of a view of `size` pixels in which a box is `view_box`.
+
+    >>> _extent_of_view((0, 0, 30, 60), (0, 0, 24, 24), (224, 224))
+    (280.0, 560.0)
+    """
+    tall, wide = (size[i] * (box[i + 2] - box[i]) / (view_box[i + 2] - view_box[i]) for i in range(2))
+    return tall, wide
 
 
 def _draw_box(axes: Axes, box: Box) -> None:
@@ -123,9 +151,10 @@ def _label(axes: Axes, title: str, note: str) -> None:
 
 def _place_note(place: Place, threshold: float) -> str:
     layers = [f"{one.share:.0%} {one.layer} ({one.stride} px grid)" for one in place.layers]
-    if place.elsewhere >= WORTH_TELLING:
-        layers.append(f"{place.elsewhere:.0%} because it stands elsewhere")
-    return "\n".join([f"{place.score:.4g} = {place.score / threshold:.2f} × pixel threshold", *layers])
+    score = f"{place.score:.4g}"
+    if isfinite(threshold) and threshold > 0:
+        score += f" = {place.score / threshold:.2f} × pixel threshold"
+    return "\n".join([score, *layers])
 
 
 def _where(patch: NormalPatch) -> str:

@@ -12,7 +12,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from PIL import Image
 
-from mhpatchcore.report.drawing import outlined, overlay
+from mhpatchcore.report.captions import heat_unit
+from mhpatchcore.report.drawing import outlined, overlay, screen_map
 from mhpatchcore.report.figures import OWN_LAYOUT, STYLE
 from mhpatchcore.result import Result
 from mhpatchcore.runtime.arrays import Array, Mask
@@ -66,17 +67,18 @@ def _axes(figure: Figure, left: float, bottom: float, height: float) -> Axes:
 def _panels(example: Example, with_truth: bool) -> list[Array]:
     """Pictures (h, w, 3), made small before anything is drawn on them, so that outlines stay visible."""
     pixels = _reduced(example.pixels)
-    size = pixels.shape[1], pixels.shape[0]
-
-    def fitted(field: Array) -> Array:
-        return np.asarray(Image.fromarray(field.astype(np.float32)).resize(size, Image.Resampling.BILINEAR))
-
-    heat = overlay(pixels, fitted(example.result.map), example.result.pixel_threshold)
-    predicted = outlined(pixels, fitted(example.result.mask) >= 0.5)
+    heat = screen_map(example.result, *pixels.shape[:2])
+    hot = overlay(pixels, heat, heat_unit(example.result))
+    predicted = outlined(pixels, heat > example.result.mask_limit)
     if not with_truth:
-        return [pixels, heat, predicted]
-    truth = pixels if example.truth is None else outlined(pixels, fitted(example.truth) >= 0.5)
-    return [pixels, truth, heat, predicted]
+        return [pixels, hot, predicted]
+    truth = pixels if example.truth is None else outlined(pixels, _resized(example.truth, *pixels.shape[:2]))
+    return [pixels, truth, hot, predicted]
+
+
+def _resized(mask: Mask, height: int, width: int) -> Mask:
+    image = Image.fromarray(mask.astype(np.float32)).resize((width, height), Image.Resampling.BILINEAR)
+    return np.asarray(image) >= 0.5
 
 
 def _reduced(pixels: Array) -> Array:

@@ -98,7 +98,7 @@ def roc_figure(labels: ArrayLike, scores: ArrayLike, threshold: float) -> Figure
     if curve is None:
         return None
     is_anomalous, flagged = np.asarray(labels, bool), np.asarray(scores) > threshold
-    figure, axes = _square("ROC", "good parts rejected", "defects found")
+    figure, axes = _square("ROC", "good parts rejected", "defects rejected")
     axes.plot([0, 1], [0, 1], color=GREY, linestyle=":", linewidth=1, label="by chance")
     x, y = curve.false_positive_rate, curve.true_positive_rate
     axes.plot(x, y, color=BLUE, label=f"AUROC {auroc(labels, scores):.3f}")
@@ -116,7 +116,7 @@ def precision_recall_figure(labels: ArrayLike, scores: ArrayLike, threshold: flo
         return None
     is_anomalous, flagged = np.asarray(labels, bool), np.asarray(scores) > threshold
     figure, axes = _square(
-        "Precision and recall", "defects found (recall)", "rejects that are defects (precision)"
+        "Precision and recall", "defects rejected (recall)", "rejects that are defects (precision)"
     )
     axes.axhline(float(is_anomalous.mean()), color=GREY, linestyle=":", linewidth=1, label="by chance")
     label = f"average precision {average_precision(labels, scores):.3f}"
@@ -155,14 +155,19 @@ def histogram_figure(labels: ArrayLike, scores: ArrayLike, threshold: float) -> 
 
 @rc_context(STYLE)
 def lines_figure(
-    series: Sequence[Series], title: str, x_label: str, y_label: str, bottom: float | None = None
+    series: Sequence[Series],
+    title: str,
+    x_label: str,
+    y_label: str,
+    bottom: float | None = None,
+    top: float | None = None,
 ) -> Figure:
     """Lines with markers, for instance peak RAM over the number of images for several configurations."""
     figure, axes = plot((6.4, 4.0), title, x_label, y_label)
     for i, one in enumerate(series):
         colour, marker, dashes = LOOKS[i % len(LOOKS)]
         axes.plot(one.x, one.y, color=colour, marker=marker, linestyle=dashes, label=one.label)
-    axes.set_ylim(bottom=bottom)
+    axes.set_ylim(bottom, top)
     axes.legend(loc="best")
     return figure
 
@@ -238,13 +243,14 @@ def log_bins(scores: Doubles, threshold: float, bins: int = BINS) -> Doubles:
     return np.geomspace(low / 1.05, high * 1.05, bins + 1)
 
 
-def log_scale(axes: Axes, low: float, high: float) -> None:
-    """A logarithmic x axis with plain numbers, as many as its span bears."""
+def log_scale(axes: Axes, low: float, high: float, vertical: bool = False) -> None:
+    """A logarithmic x (or y) axis with plain numbers, as many as its span bears."""
     decades = np.log10(high / low)
-    locator: Locator = MaxNLocator(5)
+    locator: Locator = MaxNLocator(7, steps=[1, 2, 5, 10])
     if decades > 0.7:
         locator = LogLocator(subs=(1, 2, 3, 5, 7) if decades < 1.3 else (1, 2, 5) if decades < 3 else (1,))
-    axes.set_xscale("log")
-    axes.xaxis.set_major_locator(locator)
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis = axes.yaxis if vertical else axes.xaxis
+    (axes.set_yscale if vertical else axes.set_xscale)("log")
+    axis.set_major_locator(locator)
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))

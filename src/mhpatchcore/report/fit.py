@@ -13,10 +13,10 @@ from matplotlib.ticker import PercentFormatter
 
 from mhpatchcore.detector import Detector, Study
 from mhpatchcore.errors import ImageError
-from mhpatchcore.inputs.images import load_pixels
 from mhpatchcore.inspection.coverage import LEVELS, Coverage
 from mhpatchcore.inspection.suspicion import Suspect
 from mhpatchcore.report import wording
+from mhpatchcore.report.drawing import screen_pixels, screen_size
 from mhpatchcore.report.figures import (
     BLUE,
     GREY,
@@ -29,10 +29,11 @@ from mhpatchcore.report.figures import (
     plot,
 )
 from mhpatchcore.report.page import render_page
-from mhpatchcore.report.pictures import Picture, picture
+from mhpatchcore.report.pictures import HEAT_SIDE, PHOTO_SIDE, Picture, picture
 from mhpatchcore.report.wording import Tile, percent
+from mhpatchcore.result import ViewScores
+from mhpatchcore.runtime.arrays import Doubles
 from mhpatchcore.runtime.files import atomic_path
-from mhpatchcore.scoring.maps import original_map
 
 MAX_SUSPECTS = 12
 MAX_POINTS = 48
@@ -62,7 +63,7 @@ def render(study: Study, name: str, telemetry: Mapping[str, Any]) -> str:
             "A stretch that lies higher than the rest holds images the bank represents less well."
         ),
         suspects_note=_suspects_note(study),
-        exhibits=_exhibits(study),
+        items=_items(study),
         telemetry=wording.telemetry_facts(telemetry),
         phases=wording.telemetry_phases(telemetry),
         provenance=wording.provenance(detector),
@@ -71,27 +72,30 @@ def render(study: Study, name: str, telemetry: Mapping[str, Any]) -> str:
 
 
 def _headline(detector: Detector) -> str:
-    text = f"Learnt from {detector.n_learnt} images"
-    return text + (f", {len(detector.excluded)} left out as suspicious" if detector.excluded else "")
+    n, excluded = detector.model.n_learnt, detector.model.excluded
+    text = f"Learnt from {n} image{'s' if n > 1 else ''}"
+    return text + (f", {len(excluded)} left out as suspicious" if excluded else "")
 
 
 def _tiles(detector: Detector) -> list[Tile]:
-    info, calibration, whitening = detector.backbone.info, detector.calibration, detector.whitening
-    patches, rows = detector.moments.n, len(detector.bank_raw)
+    scales, calibration = detector.scales, detector.calibration
+    patches = sum(scale.moments.n for scale in scales)
+    grids = " and ".join("{1} × {0}".format(*scale.backbone.info.grid) for scale in scales)
+    kept = " and ".join(str(scale.whitening.k) for scale in scales)
+    retained = percent(min(scale.whitening.retained for scale in scales))
+    tiles = [
+        Tile("Images", str(detector.model.n_learnt), f"{patches} patches, {grids} each"),
+        Tile(
+            "Bank", str(detector.model.rows), f"rows, {percent(detector.model.rows / patches)} of all patches"
+        ),
+        Tile("Dimensions", kept, f"of {scales[0].backbone.info.dim}, with {retained} of the variance"),
+    ]
+    if not calibration.n:
+        return [*tiles, Tile("Threshold", "none", "the model is not calibrated, so it judges no image")]
     threshold = wording.number(calibration.threshold)
     return [
-        Tile(
-            "Images",
-            str(detector.n_learnt),
-            f"{patches} patches, {info.grid[1]} × {info.grid[0]} each",
-        ),
-        Tile("Bank", str(rows), f"rows, {percent(rows / patches)} of all patches"),
-        Tile(
-            "Dimensions",
-            str(whitening.k),
-            f"of {info.dim}, with {percent(whitening.retained)} of the variance",
-        ),
-        Tile("Threshold", threshold, f"from {calibration.n} images, {calibration.method}"),
+        *tiles,
+        Tile("Image threshold", threshold, f"from {calibration.n} images, {calibration.method}"),
         Tile("False alarms", percent(calibration.supported_rate), "of good parts, as the threshold promises"),
     ]
 
@@ -104,24 +108,26 @@ def _figures(study: Study) -> list[tuple[str, bytes]]:
     if len(scores):
         told = f"Histogram of the scores of {len(scores)} calibration images, threshold {wording.number(threshold)}"
         drawn.append((told, histogram_figure(np.zeros(len(scores), bool), scores, threshold)))
-    kept = detector.whitening.k
-    drawn.append((f"Retained variance: {kept} directions", variance_figure(detector.variances, kept)))
+    for scale in detector.scales:
+        kept, where = scale.whitening.k, f" at {scale.size[0]} pixels" if len(detector.scales) > 1 else ""
+        figure = variance_figure(scale.variances, kept, f"Retained variance{where}")
+        drawn.append((f"Retained variance{where}: {kept} directions", figure))
     if study.coverage is not None:
         drawn.append(("Distances from training patches to the bank", coverage_figure(study.coverage)))
     return [(text, figure_bytes(figure, "svg")) for text, figure in drawn]
 
 
 @rc_context(STYLE)
-def variance_figure(variances: np.ndarray[Any, Any], kept: int) -> Figure:
+def variance_figure(variances: Doubles, kept: int, title: str = "Retained variance") -> Figure:
     """The share of the variance within the first directions, of variances (d,), and how many are kept."""
-    figure, axes = plot((6.4, 4.0), "Retained variance", "directions", "share of the variance")
+    figure, axes = plot((6.4, 4.0), title, "directions", "share of the variance")
     share = np.cumsum(variances) / max(float(variances.sum()), 1e-300)
     axes.plot(np.arange(1, len(share) + 1), share, color=BLUE)
     axes.axvline(kept, color=GREY, linestyle=":", linewidth=1)
     label = f"{kept} kept, {percent(float(share[kept - 1]))}"
     axes.plot(kept, share[kept - 1], "o", color=VERMILION, markeredgecolor="black", label=label)
     axes.set(ylim=(0, 1.03), xlim=(0, len(share) + 1))
-    axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+    axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0, symbol=" %"))
     axes.legend(loc="lower right")
     return figure
 
@@ -139,29 +145,32 @@ def coverage_figure(coverage: Coverage) -> Figure:
 
 
 def _suspects_note(study: Study) -> str:
-    excluded = len(study.detector.excluded)
+    excluded = len(study.detector.model.excluded)
     text = (
         "Training images by how far they stand from all others; the number is a multiple of the typical image's. "
         "Heat is in units of what nine in ten images stay below. A defect among them belongs out of the folder"
     )
     return text + (
-        f"; {excluded} were left out of this fit." if excluded else ", or fit with --exclude-suspicious."
+        f"; {excluded} left out of this fit." if excluded else ", or fit with --exclude-suspicious."
     )
 
 
-def _exhibits(study: Study) -> list[tuple[Suspect, Picture]]:
+def _items(study: Study) -> list[tuple[Suspect, Picture]]:
+    """The most suspicious images with their pictures."""
     if not study.suspects:
         return []
-    calm = float(np.quantile([suspect.score for suspect in study.suspects], CALM_SHARE))
-    config, found = study.detector.config, []
-    for suspect in study.suspects[: max(MAX_SUSPECTS, len(study.detector.excluded))]:
+    calm = float(np.quantile([suspect.score for suspect in study.suspects], CALM_SHARE)) or 1.0
+    scale, config = study.detector.scales[0], study.detector.config
+    found = []
+    for suspect in study.suspects[: max(MAX_SUSPECTS, len(study.detector.model.excluded))]:
         if suspect.patches is None:
             continue
         try:
-            pixels = load_pixels(suspect.source)
+            photo = screen_pixels(suspect.source, config.views[0].window, PHOTO_SIDE)
         except ImageError:
             continue  # it has gone since it was read
-        where = config.preprocessing.geometry(*pixels.shape[:2])
-        heat = original_map(suspect.patches, config.size, config.size, config.sigma, where)
-        found.append((suspect, picture(pixels, heat, calm)))
+        size = (photo.shape[0], photo.shape[1])
+        view = ViewScores(suspect.patches, config.views[0].geometry(*size), scale.size, config.sigma)
+        heat = view.map_over((0, 0, *size), *screen_size(*size, HEAT_SIDE))
+        found.append((suspect, picture(size, photo, heat, calm, calm)))
     return found

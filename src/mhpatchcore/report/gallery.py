@@ -7,81 +7,95 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from mhpatchcore.evaluation.evaluate import Judged
 from mhpatchcore.inputs.datasets import Sample
+from mhpatchcore.report.captions import outline_note
 from mhpatchcore.report.pictures import Picture, picture_of
 from mhpatchcore.result import Result
 
-FALSE_ALARM, MISSED, FOUND, PASSED = "false alarm", "missed", "found", "passed"
+FALSE_ALARM, MISSED, PASSED, NOT_JUDGED = "false alarm", "missed", "passed", "not judged"
+# of a rejected defect: on the defect, elsewhere, or not known, since nobody has drawn the defect
+FOUND, ELSEWHERE, REJECTED = "found", "rejected elsewhere", "rejected"
+VERDICTS = (FALSE_ALARM, MISSED, ELSEWHERE, FOUND, REJECTED, PASSED, NOT_JUDGED)
 
 
-def verdict_of(is_anomalous: bool, flagged: bool) -> str:
-    """How the detector's word compares with the label."""
-    if is_anomalous:
-        return FOUND if flagged else MISSED
-    return FALSE_ALARM if flagged else PASSED
+def verdict_of(judged: Judged) -> str:
+    """How the detector's word compares with the label, and what it outlines with the defect."""
+    if judged.flagged is None:
+        return NOT_JUDGED
+    if not judged.is_anomalous:
+        return FALSE_ALARM if judged.flagged else PASSED
+    if not judged.flagged:
+        return MISSED
+    return REJECTED if judged.located is None else FOUND if judged.located else ELSEWHERE
 
 
 @dataclass(frozen=True)
-class Exhibit:
-    """A picture with what was said about it."""
+class GalleryItem:
+    """A picture with what was said about it; `outline` says what its outline means."""
 
     path: Path
     kind: str
     verdict: str
     score: float
     p_value: float
+    outline: str
     picture: Picture
 
 
 @dataclass
-class Shelf:
-    """Room for the `size` exhibits of the highest rank; of equals the earlier one stays."""
+class TopItems:
+    """The `size` items of the highest rank; of equals the earlier one stays."""
 
     size: int
-    _heap: list[tuple[float, int, Exhibit]] = field(default_factory=list)
+    _heap: list[tuple[float, int, GalleryItem]] = field(default_factory=list)
     _offered: int = 0
 
     def wants(self, rank: float) -> bool:
         return len(self._heap) < self.size or (self.size > 0 and rank > self._heap[0][0])
 
-    def put(self, rank: float, exhibit: Exhibit) -> None:
+    def put(self, rank: float, item: GalleryItem) -> None:
         self._offered += 1
         add = heapq.heappush if len(self._heap) < self.size else heapq.heappushpop
-        add(self._heap, (rank, -self._offered, exhibit))
+        add(self._heap, (rank, -self._offered, item))
 
-    def exhibits(self) -> list[Exhibit]:
+    def items(self) -> list[GalleryItem]:
         """Highest rank first."""
-        return [exhibit for _, _, exhibit in sorted(self._heap, key=lambda entry: entry[:2], reverse=True)]
+        return [item for _, _, item in sorted(self._heap, key=lambda entry: entry[:2], reverse=True)]
 
 
 class Gallery:
     """Keeps at most `limit` pictures of all the results it is offered.
 
-    A third of the room is for the worst false alarms and a third for the worst misses; the rest is for the
-    strongest detections of each kind of defect and a few of the calmest good parts.
+    A quarter of the room each is for the worst false alarms and the worst misses, a sixth for defects that were
+    rejected for something elsewhere; the rest is for the strongest defects of each kind and a few of the calmest
+    good parts.
     """
 
     def __init__(self, kinds: Iterable[str], limit: int) -> None:
         kinds = sorted(set(kinds))
-        third, calm = limit // 3, limit // 12
-        per_kind = (limit - 2 * third - calm) // max(len(kinds), 1)
+        quarter, sixth, calm = limit // 4, limit // 6, limit // 12
+        per_kind = (limit - 2 * quarter - sixth - calm) // max(len(kinds), 1)
         self._limit = limit
-        self._shelves = {
-            (FALSE_ALARM, ""): Shelf(third),
-            (MISSED, ""): Shelf(third),
-            **{(FOUND, kind): Shelf(max(per_kind, 1)) for kind in kinds[:limit]},
-            (PASSED, ""): Shelf(calm),
+        self._groups: dict[str | tuple[str, str], TopItems] = {
+            FALSE_ALARM: TopItems(quarter),
+            MISSED: TopItems(quarter),
+            ELSEWHERE: TopItems(sixth),
+            **{("defects", kind): TopItems(max(per_kind, 1)) for kind in kinds[:limit]},
+            "good": TopItems(calm),
         }
 
-    def offer(self, sample: Sample, result: Result) -> None:
+    def offer(self, sample: Sample, result: Result, judged: Judged) -> None:
         """Take the result's picture if it belongs to those worth seeing so far."""
-        verdict = verdict_of(sample.is_anomalous, result.is_anomalous)
-        shelf = self._shelves.get((verdict, sample.kind if verdict == FOUND else ""))
-        rank = -result.score if verdict in (MISSED, PASSED) else result.score
-        if shelf is not None and shelf.wants(rank):
-            picture = picture_of(sample, result)
-            shelf.put(rank, Exhibit(sample.path, sample.kind, verdict, result.score, result.p_value, picture))
+        verdict = verdict_of(judged)
+        others = ("defects", sample.kind) if judged.is_anomalous else "good"
+        group = self._groups.get(verdict if verdict in self._groups else others)
+        lowest_first = verdict == MISSED or group is self._groups["good"]
+        rank = -result.score if lowest_first else result.score
+        if group is not None and group.wants(rank):
+            said = (sample.path, sample.kind, verdict, result.score, result.p_value)
+            group.put(rank, GalleryItem(*said, outline_note(result), picture_of(sample, result)))
 
-    def exhibits(self) -> list[Exhibit]:
-        """What the page shows, in its order: false alarms, misses, detections by kind, calm good parts."""
-        return [exhibit for shelf in self._shelves.values() for exhibit in shelf.exhibits()][: self._limit]
+    def items(self) -> list[GalleryItem]:
+        """What the page shows, in its order: false alarms, misses, rejected elsewhere, defects by kind, good parts."""
+        return [item for group in self._groups.values() for item in group.items()][: self._limit]

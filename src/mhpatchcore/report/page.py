@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import base64
+import re
 from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
 from mhpatchcore.report import wording
 from mhpatchcore.report.drawing import OUTLINE
@@ -24,8 +26,10 @@ def render_page(template: str, **context: Any) -> str:
         lstrip_blocks=True,
     )
     environment.filters |= {
+        "breakable": breakable,
         "data_uri": data_uri,
         "four_digits": wording.four_digits,
+        "number": wording.number,
         "relative": wording.relative,
     }
     scale = np.linspace(0, 2, 128, dtype=np.float32)[None].repeat(8, 0)
@@ -34,6 +38,19 @@ def render_page(template: str, **context: Any) -> str:
         outline_colour="#{:02x}{:02x}{:02x}".format(*OUTLINE),
         heat_scale=encoded(heat_layer(scale, 1.0), "WEBP"),
         **context,
+    )
+
+
+def breakable(name: str) -> Markup:
+    """A name that a narrow page may break after its marks, and nowhere else.
+
+    >>> breakable("good/a_1.png")
+    Markup('good/<wbr>a_<wbr>1.png')
+    """
+    return Markup("").join(
+        Markup("{}<wbr>").format(part) if part in "/_-" else part
+        for part in re.split("([/_-])", name)
+        if part
     )
 
 

@@ -1,7 +1,8 @@
 """One result as the parts a page needs to draw it: a photo, a layer of heat, and outlines as paths.
 
 The photo is kept once, at the original resolution up to a cap. Heat varies slowly, so a small layer stretched
-over the photo shows all of it; outlines are vectors. Together they take little more than the photo alone.
+over the photo shows all of it, and is computed at its own small size; outlines are vectors. Together they take little
+more than the photo alone.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from PIL import Image
 
 from mhpatchcore.errors import ImageError
 from mhpatchcore.inputs.datasets import Sample, read_mask
-from mhpatchcore.inputs.images import load_pixels
-from mhpatchcore.report.drawing import overlay
+from mhpatchcore.report.captions import heat_unit
+from mhpatchcore.report.drawing import overlay, screen_map, screen_pixels, screen_size
 from mhpatchcore.result import Result
 from mhpatchcore.runtime.arrays import Array, Floats, Mask
 
@@ -40,33 +41,39 @@ class Picture:
 
 
 def picture_of(sample: Sample, result: Result) -> Picture:
-    truth = _truth_path(sample, result.geometry.height, result.geometry.width)
-    return picture(load_pixels(sample.path), result.map, result.pixel_threshold, truth)
+    height, width = result.size
+    heat = screen_map(result, *screen_size(height, width, HEAT_SIDE))
+    photo = screen_pixels(sample.path, result.window, PHOTO_SIDE)
+    truth = _truth_path(sample, height, width)
+    return picture((height, width), photo, heat, heat_unit(result), result.mask_limit, truth)
 
 
-def picture(pixels: Array, heat: Floats, threshold: float, truth: str = "") -> Picture:
-    """Pixels (H, W, 3) under heat (H, W) in the colours of the threshold."""
-    height, width = heat.shape
-    heat = _shrunk(heat, HEAT_SIDE)
+def picture(
+    size: tuple[int, int], photo: Array, heat: Floats, unit: float, limit: float, truth: str = ""
+) -> Picture:
+    """An image of size (height, width): its photo and its heat, each at a size of their own.
+
+    Colours are told in `unit`; outlined is where the heat exceeds `limit`.
+    """
     return Picture(
-        width=width,
-        height=height,
-        photo=_photo(pixels),
-        heat=encoded(heat_layer(heat, threshold), "WEBP"),
-        predicted=outline_path(heat, threshold, height, width),
+        width=size[1],
+        height=size[0],
+        photo=encoded(photo, "JPEG"),
+        heat=encoded(heat_layer(heat, unit), "WEBP"),
+        predicted=outline_path(heat, limit, *size),
         truth=truth,
     )
 
 
-def heat_layer(heat: Floats, threshold: float) -> Array:
+def heat_layer(heat: Floats, unit: float) -> Array:
     """Heat (H, W) as RGBA (H, W, 4) that gives `drawing.overlay` when laid over a picture.
 
     What an overlay leaves of the difference between black and white is its transparency, and what it adds to
     black is its colour times its opacity; so the colours are defined in one place only.
     """
     canvas = np.zeros((*heat.shape, 3), np.uint8)
-    on_black = overlay(canvas, heat, threshold).astype(np.float32)
-    on_white = overlay(canvas + np.uint8(255), heat, threshold).astype(np.float32)
+    on_black = overlay(canvas, heat, unit).astype(np.float32)
+    on_white = overlay(canvas + np.uint8(255), heat, unit).astype(np.float32)
     opacity = 1 - (on_white - on_black).mean(axis=2, keepdims=True) / 255
     colour = on_black / np.maximum(opacity, 1 / 255)
     layer: Array = np.clip(np.concatenate([colour, 255 * opacity], axis=2), 0, 255).astype(np.uint8)
@@ -99,21 +106,6 @@ def encoded(pixels: Array, kind: str, quality: int = 82) -> bytes:
     buffer = io.BytesIO()
     Image.fromarray(pixels).save(buffer, kind, quality=quality)
     return buffer.getvalue()
-
-
-def _photo(pixels: Array) -> bytes:
-    image = Image.fromarray(pixels)
-    image.thumbnail((PHOTO_SIDE, PHOTO_SIDE), Image.Resampling.LANCZOS)
-    return encoded(np.asarray(image), "JPEG")
-
-
-def _shrunk(heat: Floats, side: int) -> Floats:
-    """Heat (H, W) averaged down until no side is longer than `side`."""
-    image = Image.fromarray(heat.astype(np.float32))
-    scale = min(1.0, side / max(image.size))
-    size = (max(1, round(image.width * scale)), max(1, round(image.height * scale)))
-    smaller: Floats = np.asarray(image.resize(size, Image.Resampling.BILINEAR))
-    return smaller
 
 
 def _truth_path(sample: Sample, height: int, width: int) -> str:

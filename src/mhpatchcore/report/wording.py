@@ -16,6 +16,9 @@ from mhpatchcore.evaluation.metrics import f1_max
 from mhpatchcore.evaluation.pixel_metrics import FPR_LIMIT
 
 Facts = list[tuple[str, str]]
+# there are two thresholds: where both stand, the reader is told what each is for
+IMAGE_THRESHOLD = "An image whose score exceeds it is rejected."
+PIXEL_THRESHOLD = "Colours and outlines show where the map exceeds it; the verdict does not depend on it."
 
 
 @dataclass(frozen=True)
@@ -29,12 +32,16 @@ class Tile:
 
 @dataclass(frozen=True)
 class KindRow:
-    """How the images of one kind fared; `score` is the median of theirs."""
+    """How the images of one kind fared; `score` is the median of theirs.
+
+    `found` counts those that were rejected and outlined on the defect; None where nobody has drawn it.
+    """
 
     kind: str
     is_anomalous: bool
     images: int
     flagged: int
+    found: int | None
     score: float
 
 
@@ -79,10 +86,12 @@ def percent(share: float) -> str:
 
 def headline(evaluation: Evaluation) -> str:
     image = evaluation.image
-    found = image.n_anomalous - len(evaluation.misses)
+    if not evaluation.has_threshold:
+        return f"{image.n_anomalous} defects and {image.n_normal} good parts scored, none of them judged"
     parts = []
     if image.n_anomalous:
-        parts.append(f"{found} of {image.n_anomalous} defects found")
+        found = "" if evaluation.found is None else f" ({evaluation.found} found where they are)"
+        parts.append(f"{len(evaluation.rejected)} of {image.n_anomalous} defects rejected{found}")
     if image.n_normal:
         parts.append(f"{len(evaluation.false_alarms)} of {image.n_normal} good parts rejected")
     return ", ".join(parts)
@@ -91,7 +100,7 @@ def headline(evaluation: Evaluation) -> str:
 def promise(evaluation: Evaluation, detector: Detector) -> str:
     """What the threshold was made to hold, and what came of it."""
     text = threshold_promise(detector.calibration)
-    if math.isfinite(evaluation.threshold) and evaluation.image.n_normal:
+    if evaluation.has_threshold and evaluation.image.n_normal:
         text += f" Here it rejected {percent(len(evaluation.false_alarms) / evaluation.image.n_normal)}."
     return text
 
@@ -99,34 +108,53 @@ def promise(evaluation: Evaluation, detector: Detector) -> str:
 def threshold_promise(calibration: Calibration) -> str:
     """What the threshold was made to hold."""
     if not math.isfinite(calibration.threshold):
-        return "The model has no threshold: it was learnt from too few images to set one, so nothing is rejected."
+        return (
+            "The model has no threshold, because it was not calibrated: it scores images, but rejects none."
+        )
     text = (
-        f"The threshold of {number(calibration.threshold)} was set from {calibration.n} good images to reject about "
-        f"{percent(calibration.supported_rate)} of good parts"
+        f"The image threshold of {number(calibration.threshold)} was set from {calibration.n} good images to reject "
+        f"about {percent(calibration.supported_rate)} of good parts"
     )
+    if calibration.rule == "rank":
+        low, high = calibration.interval
+        text += f", {percent(low)} to {percent(high)} in nine of ten cases"
     if calibration.supported_rate > calibration.false_alarm:
         text += f" (so few images cannot support the {percent(calibration.false_alarm)} that was asked for)"
     return text + "."
 
 
+def tested_on(evaluation: Evaluation) -> str:
+    """Which images were used."""
+    image, left_out = evaluation.image, len(evaluation.left_out)
+    images = f"{image.n_normal} good and {image.n_anomalous} defective images"
+    text = f"Tested on {images} that the model has not learnt from"
+    return text + (f"; {left_out} that it has learnt from were left out." if left_out else ".")
+
+
 def tiles(evaluation: Evaluation) -> list[Tile]:
     """Image-level figures, and pixel-level ones where there are masks."""
-    image, pixel = evaluation.image, evaluation.pixel
+    image, pixel, whole = evaluation.image, evaluation.pixel, evaluation.whole_pixel
     best = f1_max([j.is_anomalous for j in evaluation.images], [j.score for j in evaluation.images])
     found = [
         Tile("Image AUROC", _metric(image.auroc), "chance that a defective part scores above a good one"),
         Tile("Image AP", _metric(image.average_precision), "precision averaged over recall"),
         Tile("Image F1-max", _metric(image.f1_max), f"best F1, at a threshold of {number(best.threshold)}"),
     ]
-    if pixel is not None:
+    if pixel is None or whole is None:
+        return found
+    seen = "of what the model sees: images and masks resized and cropped" if evaluation.cropped else ""
+    regions = f"overlap with {pixel.n_regions} regions, to {percent(FPR_LIMIT)} FPR"
+    found += [
+        Tile("Pixel AUROC", _metric(pixel.auroc), seen or f"over all pixels of {pixel.n_images} images"),
+        Tile("Pixel AP", _metric(pixel.average_precision), "precision averaged over recall, by pixels"),
+        Tile("AUPRO", _metric(pixel.aupro), regions),
+    ]
+    if evaluation.cropped:
+        beyond = "of whole images: what lies beyond the crop counts as calm"
         found += [
-            Tile("Pixel AUROC", _metric(pixel.auroc), f"over all pixels of {pixel.n_images} images"),
-            Tile("Pixel AP", _metric(pixel.average_precision), "precision averaged over recall, by pixels"),
-            Tile(
-                "AUPRO",
-                _metric(pixel.aupro),
-                f"overlap with {pixel.n_regions} regions, to {percent(FPR_LIMIT)} FPR",
-            ),
+            Tile("Whole-image pixel AUROC", _metric(whole.auroc), beyond),
+            Tile("Whole-image pixel AP", _metric(whole.average_precision), "of whole images"),
+            Tile("Whole-image AUPRO", _metric(whole.aupro), f"overlap with {whole.n_regions} regions"),
         ]
     return found
 
@@ -136,32 +164,39 @@ def kind_rows(evaluation: Evaluation) -> list[KindRow]:
     rows = []
     for kind, is_anomalous in sorted({(j.kind, j.is_anomalous) for j in evaluation.images}):
         members = [j for j in evaluation.images if (j.kind, j.is_anomalous) == (kind, is_anomalous)]
-        flagged = sum(j.flagged for j in members)
-        rows.append(KindRow(kind, is_anomalous, len(members), flagged, median(j.score for j in members)))
+        flagged = [j for j in members if j.flagged]
+        drawn = any(j.located is not None for j in members)
+        found = sum(bool(j.located) for j in flagged) if drawn else None
+        middle = median(j.score for j in members)
+        rows.append(KindRow(kind, is_anomalous, len(members), len(flagged), found, middle))
     return sorted(rows, key=lambda row: not row.is_anomalous)
 
 
 def provenance(detector: Detector) -> Facts:
     """Where the model comes from."""
-    info, whitening, calibration = detector.backbone.info, detector.whitening, detector.calibration
+    model, calibration, info = detector.model, detector.calibration, detector.scales[0].backbone.info
+    views = [
+        f"{scale.size[1]} × {scale.size[0]} pixels, {grid[1]} × {grid[0]} patches"
+        for scale in model.scales
+        for grid in [scale.backbone.info.grid]
+    ]
+    whitenings = [
+        f"{info.dim} → {scale.whitening.k} dimensions, {percent(scale.whitening.retained)} of the variance"
+        for scale in model.scales
+    ]
+    source = f"from {calibration.n} images ({calibration.method})" if calibration.n else "not calibrated"
     return [
         ("mhpatchcore", __version__),
-        ("Training images", f"{detector.n_learnt} ({detector.moments.n} patches)"),
-        *([("Left out as suspicious", number(detector.excluded))] if detector.excluded else []),
+        ("Training images", f"{model.n_learnt} ({model.scales[0].moments.n} patches)"),
+        *([("Left out as suspicious", number(model.excluded))] if model.excluded else []),
         ("Backbone", f"{info.name}, {info.descriptor} of {number(info.layers)}, {info.precision}"),
         ("Weights", info.weights_source),
         ("Weights SHA-256", info.weights_sha256),
-        ("View", f"{info.width} × {info.height} pixels, {info.grid[1]} × {info.grid[0]} patches"),
-        (
-            "Whitening",
-            f"{info.dim} → {whitening.k} dimensions, {percent(whitening.retained)} of the variance",
-        ),
-        ("Bank", f"{len(detector.bank_raw)} rows by {detector.config.constructor}"),
-        (
-            "Image threshold",
-            f"{number(calibration.threshold)}, from {calibration.n} images ({calibration.method})",
-        ),
-        ("Pixel threshold", number(calibration.pixel_threshold)),
+        ("View", "; ".join(views)),
+        ("Whitening", "; ".join(whitenings)),
+        ("Bank", f"{model.rows} rows by {model.config.constructor}"),
+        ("Image threshold", f"{_threshold(calibration.threshold)}, {source}. {IMAGE_THRESHOLD}"),
+        ("Pixel threshold", f"{_threshold(calibration.pixel_threshold)}. {PIXEL_THRESHOLD}"),
     ]
 
 
@@ -194,3 +229,7 @@ def _quantity(name: str, value: object) -> str:
 
 def _metric(value: float) -> str:
     return "–" if math.isnan(value) else f"{value:.3f}"
+
+
+def _threshold(value: float) -> str:
+    return number(value) if math.isfinite(value) else "none"

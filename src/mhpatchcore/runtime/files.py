@@ -1,18 +1,22 @@
-"""Outputs appear whole or not at all: written beside their place, then renamed."""
+"""Outputs appear whole or not at all: written beside their place, then renamed.
+
+They are flushed to the disk before the rename, and the folder after it: a power cut leaves the old file or the new one.
+"""
 
 from __future__ import annotations
 
 import csv
 import io
 import os
-import tempfile
+import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from mhpatchcore.errors import UserError
 
+NAME = 32
 
 @contextmanager
 def atomic_path(target: str | Path) -> Iterator[Path]:
@@ -32,23 +36,32 @@ def atomic_path(target: str | Path) -> Iterator[Path]:
         raise UserError(f"cannot write {target}: it is no file that can be replaced; choose another place")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=target.suffix, dir=target.parent)
+        # a name of its own, short enough beside any other
+        temporary = target.with_name(f".{target.name[:NAME]}.{secrets.token_hex(4)}{target.suffix}")
+        temporary.touch(exist_ok=False)
     except OSError as error:
         raise UserError(f"cannot write {target}: {error.strerror}; choose another place") from error
-    os.close(handle)
-    temporary = Path(name)
     try:
         yield temporary
-        umask = os.umask(0)
-        os.umask(umask)
-        temporary.chmod(0o666 & ~umask)
+        _flush(temporary)
         temporary.replace(target)
+        with suppress(OSError):  # not every file system flushes folders, and the file is in its place
+            _flush(target.parent)
     except OSError as error:
         if error.filename not in (None, str(temporary)):  # it speaks of another file
             raise
         raise UserError(f"cannot write {target}: {error.strerror or error}; choose another place") from error
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _flush(path: Path) -> None:
+    """Wait until a file, or a folder's list of names, is on the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def write_text(target: str | Path, text: str) -> None:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TypeVar
+from functools import lru_cache, partial
+from threading import Lock
+from typing import Any, Generic, TypeVar
 
 Item = TypeVar("Item")
 Out = TypeVar("Out")
@@ -47,10 +49,80 @@ def ordered_map(
                 future.cancel()
 
 
-@contextmanager
-def one_blas_thread() -> Iterator[None]:
-    """Within this block every BLAS call uses one thread, so that its bits are the same everywhere."""
-    from threadpoolctl import threadpool_limits
+class ProcessState:
+    """A state of the whole process, which blocks of code need: `with state(): …`.
 
-    with threadpool_limits(limits=1, user_api="blas"):
+    Blocks may overlap, in any order and on any threads: the first sets the state, the last to leave restores what was
+    there before. `begin` sets it, and gives back what restores it.
+    """
+
+    def __init__(self, begin: Callable[[], Callable[[], Any]]) -> None:
+        self._begin = begin
+        self._lock, self._inside = Lock(), 0
+        self._restore: Callable[[], Any] | None = None
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        with self._lock:
+            if self._inside == 0:
+                self._restore = self._begin()
+            self._inside += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._inside -= 1
+                if self._inside == 0 and self._restore is not None:
+                    self._restore()
+
+
+def _limit_blas() -> Callable[[], Any]:
+    """Limit all BLAS libraries that are loaded by now, numpy's at least."""
+    import numpy  # noqa: F401
+    from threadpoolctl import ThreadpoolController
+
+    libraries = ThreadpoolController().select(user_api="blas").lib_controllers
+    before = [library.get_num_threads() for library in libraries]
+
+    def set_threads(numbers: Sequence[int]) -> None:
+        for library, number in zip(libraries, numbers, strict=True):
+            # newer versions let only the first thread that asks set limits, and ignore all others
+            getattr(library, "_real_set_num_threads", library.set_num_threads)(number)
+
+    set_threads([1] * len(libraries))
+    return partial(set_threads, before)
+
+
+# within such a block every BLAS call of the process uses one thread, so that its bits are the same everywhere
+one_blas_thread = ProcessState(_limit_blas)
+
+
+@contextmanager
+def late_blas_limited() -> Iterator[None]:
+    """Within `one_blas_thread`, for a BLAS library that was loaded after it began, such as scikit-learn's."""
+    restore = _limit_blas()
+    try:
         yield
+    finally:
+        restore()
+
+
+class Once(Generic[Out]):
+    """A function that remembers its last few results; threads that ask together wait for one of them to make it.
+
+    For what a process needs once: networks, sessions. `forget` lets go of them.
+
+    >>> double = Once(lambda x: [x, x])
+    >>> double(2) is double(2)
+    True
+    """
+
+    def __init__(self, function: Callable[..., Out]) -> None:
+        self._lock, self._remembered = Lock(), lru_cache(maxsize=8)(function)
+
+    def __call__(self, *arguments: Any) -> Out:
+        with self._lock:
+            return self._remembered(*arguments)
+
+    def forget(self) -> None:
+        self._remembered.cache_clear()

@@ -6,18 +6,17 @@ whole also covers what happens before, between and after the phases, such as loa
 
 Phases of a fit and an evaluation:
 
-    extract     decode, backbone, spool
+    extract     decode, backbone, store
     moments     count, mean and scatter of all patches, principal directions, shrinkage, whitening
-    bank        the constructor's passes over the spool; a long selection in them is a phase "select" of its own
+    bank        the constructor's passes over the store
     calibrate   normal images against the bank rows of the others
     rank        all training images against the bank rows of the others, if suspicious ones are asked for
-    relearn     moments once more, without those left out as suspicious
     coverage    distances of all training patches to the bank, for the report of a fit
     score       test images; an experiment counts their pixels in a phase "metrics" of its own
 
-The moments of a chunk are accumulated by the thread that has just extracted it. That CPU time is measured on the
-thread and charged to "moments" instead of "extract"; on the clock the two run side by side, so the wall time of
-"moments" is only what follows the last image.
+The moments of a chunk are accumulated by the task that has just extracted it. That CPU time is measured there and
+charged to "moments" instead of "extract"; on the clock the two run side by side, so the wall time of "moments" is only
+what follows the last image.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ import os
 import resource
 import time
 from collections import defaultdict
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -37,9 +36,9 @@ KIB = 1024
 
 @dataclass(frozen=True)
 class Phase:
-    """One phase: seconds on the clock and of CPU, the peak of resident memory, what it wrote to the spool.
+    """One phase: seconds on the clock and of CPU, the peak of resident memory, what it wrote to the store.
 
-    `items` are images; in "select" they are picks, and "moments" is one step.
+    `items` are images; "moments" is one step.
     """
 
     name: str
@@ -47,66 +46,66 @@ class Phase:
     cpu_seconds: float
     peak_rss: int
     items: int
-    bytes_spooled: int = 0
+    bytes_stored: int = 0
 
     @property
     def items_per_second(self) -> float:
         return self.items / self.wall_seconds if self.wall_seconds > 0 else 0.0
 
 
+@dataclass
+class Measured:
+    """What a phase under way is told: how many items are done."""
+
+    items: int = 0
+
+
 class Telemetry:
-    """Listens to progress reports and measures each phase between its first report and the next phase's.
+    """Measures phases one after the other; phases do not overlap.
 
     >>> telemetry = Telemetry()
-    >>> telemetry.progress("extract", 0, 2); telemetry.progress("extract", 2, 2); telemetry.finish()
-    >>> [phase.name for phase in telemetry.phases]
-    ['extract']
+    >>> with telemetry.phase("extract") as measured:
+    ...     measured.items = 2
+    >>> [(phase.name, phase.items) for phase in telemetry.phases]
+    [('extract', 2)]
     """
 
-    def __init__(self, also: Callable[[str, int, int], None] | None = None) -> None:
+    def __init__(self) -> None:
         self.baseline_rss = current_rss()
         self.phases: list[Phase] = []
         self._highest = 0
         self._start_mark()
-        self._also = also
-        self._open: tuple[str, float, float] | None = None
-        self._items = 0
-        self._charged_cpu: defaultdict[str, float] = defaultdict(float)
-        self._charged_bytes: defaultdict[str, int] = defaultdict(int)
+        self._moved: defaultdict[str, float] = defaultdict(float)
+        self._stored: defaultdict[str, int] = defaultdict(int)
 
-    def progress(self, phase: str, done: int, total: int) -> None:
-        """The listener to hand to whatever reports progress."""
-        if self._open is None or self._open[0] != phase:
-            self.finish()
-            self._highest = self.peak_rss
-            self._start_mark()
-            self._open = (phase, time.perf_counter(), cpu_seconds())
-        self._items = done
-        if self._also is not None:
-            self._also(phase, done, total)
-
-    def spent(self, phase: str, cpu_seconds: float = 0.0, bytes_spooled: int = 0) -> None:
-        """Charge a phase with what it costs; CPU time goes over to it from the phase under way."""
-        self._charged_bytes[phase] += bytes_spooled
-        self._charged_cpu[phase] += cpu_seconds
-        if self._open is not None:
-            self._charged_cpu[self._open[0]] -= cpu_seconds
-
-    def finish(self) -> None:
-        """End the phase under way."""
-        if self._open is not None:
-            name, wall, cpu = self._open
+    @contextmanager
+    def phase(self, name: str) -> Iterator[Measured]:
+        self._highest = self.peak_rss
+        self._start_mark()
+        measured = Measured()
+        wall, cpu = time.perf_counter(), cpu_seconds()
+        try:
+            yield measured
+        finally:
             self.phases.append(
                 Phase(
                     name,
                     wall_seconds=time.perf_counter() - wall,
-                    cpu_seconds=cpu_seconds() - cpu + self._charged_cpu.pop(name, 0.0),
+                    cpu_seconds=cpu_seconds() - cpu + self._moved.pop(name, 0.0),
                     peak_rss=self._mark(),
-                    items=self._items,
-                    bytes_spooled=self._charged_bytes.pop(name, 0),
+                    items=measured.items,
+                    bytes_stored=self._stored.pop(name, 0),
                 )
             )
-            self._open = None
+
+    def move(self, cpu_seconds: float, from_phase: str, to_phase: str) -> None:
+        """Charge CPU time that one phase has spent for another to that one."""
+        self._moved[from_phase] -= cpu_seconds
+        self._moved[to_phase] += cpu_seconds
+
+    def stored(self, phase: str, size: int) -> None:
+        """Count bytes that a phase has written to the store."""
+        self._stored[phase] += size
 
     @property
     def peak_rss(self) -> int:

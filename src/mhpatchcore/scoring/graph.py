@@ -1,117 +1,252 @@
-"""The way from a view to patch scores as one ONNX graph, so that nothing but the scores leaves ONNX Runtime.
+"""From the layers of one view to its scores, as an ONNX graph: the only way in which anything is scored.
 
-local maps of each layer → z (1×1 convolutions) → aligned and added → [z, ‖z‖², 1] · targets → minima over rows
-→ the farthest patches against what their nearest rows span → smoothed maps
+layers → z (1×1 convolutions, aligned, added) → [z, ‖z‖², 1] · targets → least distances
+       → the farthest patches against what their nearest rows span (`local.py`) → score, map
 
-Whitening is affine and alignment is linear, so each layer is whitened on its own grid, where there are fewer positions
-and fewer channels to interpolate. `Scorer` is the plain twin of this graph.
+In squared distances, as in the paper:
+
+    a(u) = min_{m∈M} δ(u, m),  δ(u, m) = ‖z(u) − m‖²      where the image departs from normal: the map
+    max          s = max_u a(u)
+    reweighted   s = w·a(u*),  w = 1 − exp(a(u*)) / Σ_{m∈N_b(m*)} exp(δ(u*, m))
+    map-max      s = the maximum of the smoothed map
+
+The input `penalty` (K,) is added to the distance of every bank row: zeros, or EXCLUDED for rows that must not count.
+The graph begins at a view (`whole_graph`), at stored layers (`head_graph`) or at whitened patches (`rows_graph`), and
+is the same from there on.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
+
 import numpy as np
 
 from mhpatchcore.backbone.descriptors import LOCAL
-from mhpatchcore.backbone.graph import Graph
-from mhpatchcore.backbone.session import Backbone, BackboneInfo
-from mhpatchcore.metric.distances import RUN, BankPart
+from mhpatchcore.backbone.graph import FLOAT, HALF, Graph, Shape
+from mhpatchcore.backbone.session import Backbone
+from mhpatchcore.metric.distances import search_targets
 from mhpatchcore.metric.whitening import Whitening
+from mhpatchcore.runtime.arrays import Floats
+from mhpatchcore.scoring.local import RIDGE, compared, map_parts, rows_around, rows_per_run
 from mhpatchcore.scoring.maps import smooth_upsampling
-from mhpatchcore.scoring.rules import Scorer
-from mhpatchcore.scoring.span import RIDGE, TINY, looked_at
+
+EXCLUDED = np.float32(1e30)
+TINY = 1e-12
+SCORES = ("score", "peak", "nearest", "judged")
 
 
-def scoring_graph(backbone: Backbone, whitening: Whitening, scorer: Scorer) -> bytes:
-    """The backbone continued to patch scores, for one image.
+@dataclass(frozen=True, eq=False)
+class Head:
+    """All that scores the views of one scale: the network, the metric, the bank's whitened rows and how they are used.
 
-    Outputs: "output" (h·w,) distances to the bank as the image score takes them, "typical" (h·w,) as the map does, the
-    "peaks" (2,) of their smoothed maps, and the whitened patches "z" (k, h·w), all as `Scorer` takes them.
+    bank (K, k), weights (K,) of its rows (`local.py`); `local` rows span what is known, `neighbours` is b of the
+    reweighted rule, `sigma` smooths maps, in pixels of the view.
     """
-    height, width = backbone.info.grid
-    patches, k = height * width, len(whitening.A)
-    graph = Graph.reopen(backbone.graph)
-    z = graph.reshape(_whitened(graph, whitening, height, width), k, patches)
-    squares = graph.node("ReduceSumSquare", [z, graph.constant(np.array([0], np.int64))], keepdims=1)
-    queries = graph.node("Concat", [z, squares, graph.constant(np.ones((1, patches), np.float32))], axis=0)
-    least = [_least(graph, part, queries, patches) for part in scorer.parts]
-    for_image, for_map = zip(*least, strict=True)
-    nearest, typical = graph.node("Min", for_image), graph.node("Mean", for_map)
-    if scorer.around > 1:
-        nearest = _spanned(graph, nearest, queries, scorer, patches)
-    peaks = [_map_peak(graph, a, backbone.info, scorer.config.sigma) for a in (nearest, typical)]
-    outputs = {
-        "typical": (typical, [patches]),
-        "peaks": (graph.node("Concat", peaks, axis=0), [2]),
-        "z": (z, [k, patches]),
+
+    backbone: Backbone
+    whitening: Whitening
+    bank: Floats
+    weights: Floats
+    score: str = "map-max"
+    local: int = 1
+    neighbours: int = 9
+    sigma: float = 4.0
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        return self.backbone.info.grid
+
+    @property
+    def around(self) -> int:
+        return rows_around(self.local, *self.bank.shape)
+
+    @cached_property
+    def whole_graph(self) -> bytes:
+        """From a view (1, H, W, 3) to the scores of SCORES."""
+        graph = Graph.reopen(self.backbone.graph)
+        return _finished(graph, _whitened(graph, self), self)
+
+    @cached_property
+    def head_graph(self) -> bytes:
+        """From stored layers local_0, local_1, … (1, C, h, w), halves, to the same scores."""
+        graph = _at_layers(self)
+        return _finished(graph, _whitened(graph, self), self)
+
+    @cached_property
+    def table_graph(self) -> bytes:
+        """From stored layers to the "distances" (K, h·w) of every patch to every row."""
+        graph = _at_layers(self)
+        _, _, distances = _distances(graph, _whitened(graph, self), self)
+        return graph.model({"distances": (distances, (len(self.bank), self.backbone.info.patches))})
+
+    @cached_property
+    def rows_graph(self) -> bytes:
+        """From whitened patches z (k, h·w) to the same scores."""
+        graph = Graph("rows")
+        z = graph.input("z", (self.whitening.k, self.backbone.info.patches))
+        return _finished(graph, z, self)
+
+    @property
+    def no_penalty(self) -> Floats:
+        return np.zeros(len(self.bank), np.float32)
+
+
+def _at_layers(head: Head) -> Graph:
+    """A graph that begins at stored layers."""
+    graph = Graph("head")
+    for i, shape in enumerate(head.backbone.info.maps):
+        graph.input(f"{LOCAL}{i}", (1, *shape), HALF)
+    return graph
+
+
+def _distances(graph: Graph, z: str, head: Head) -> tuple[str, str, str]:
+    """Queries (k + 2, h·w), targets (K, k + 2), and the distances (K, h·w) that are their product."""
+    ones = graph.constant(np.ones((1, head.backbone.info.patches), np.float32))
+    squares = graph.node("ReduceSumSquare", [z, graph.integers(0)], keepdims=1)
+    queries, targets = graph.node("Concat", [z, squares, ones], axis=0), _targets(graph, head)
+    return queries, targets, graph.node("MatMul", [targets, queries])
+
+
+def _finished(graph: Graph, z: str, head: Head) -> bytes:
+    """Outputs "score" (1,), "peak" (1,) of the map, and distances "nearest" (the map's) and "judged" (h·w,)."""
+    patches = head.backbone.info.patches
+    queries, targets, distances = _distances(graph, z, head)
+    least, nearest = _least(graph, distances, head)
+    judged = least if head.around == 1 else _spanned(graph, least, queries, targets, head)
+    peak = _map_peak(graph, nearest, head)
+    if head.score == "map-max":
+        score = peak if judged == nearest else _map_peak(graph, judged, head)
+    elif head.score == "max":
+        score = graph.node("ReduceMax", [judged, graph.integers(0)], keepdims=1)
+    else:
+        score = _reweighted(graph, judged, distances, targets, head)
+    outputs: dict[str, tuple[str, Shape]] = {
+        "score": (score, (1,)),
+        "peak": (peak, (1,)),
+        "nearest": (nearest, (patches,)),
+        "judged": (judged, (patches,)),
     }
-    return bytes(graph.model(nearest, [patches], **outputs).SerializeToString())
+    return graph.model(outputs)
 
 
-def _map_peak(graph: Graph, distances: str, info: BackboneInfo, sigma: float) -> str:
-    """The maximum (1,) of the smoothed map, which is rows · a · columnsᵀ."""
-    rows = smooth_upsampling(info.height, info.grid[0], sigma)
-    columns = smooth_upsampling(info.width, info.grid[1], sigma)
-    a = graph.reshape(distances, *info.grid)
-    heat = graph.node("MatMul", [graph.node("MatMul", [graph.constant(rows), a]), graph.constant(columns.T)])
-    first = graph.constant(np.array([0], np.int64))
-    return graph.node("ReduceMax", [graph.reshape(heat, -1), first], keepdims=1)
+def _whitened(graph: Graph, head: Head) -> str:
+    """z (k, h·w) = Σ over layers of A_l·local_l, aligned, minus A·mean."""
+    whitening, (height, width) = head.whitening, head.grid
+    total, start = "", 0
+    for i, (channels, rows, columns) in enumerate(head.backbone.info.maps):
+        block = whitening.A[:, start : start + channels, None, None]
+        layer = graph.cast(f"{LOCAL}{i}", FLOAT)
+        z = graph.conv(layer, block, -(whitening.A @ whitening.mean) if i == 0 else None)
+        if (rows, columns) != (height, width):
+            z = graph.resize_bilinear(z, height, width)
+        total = z if i == 0 else graph.add(total, z)
+        start += channels
+    return graph.reshape(total, whitening.k, height * width)
 
 
-def _least(graph: Graph, part: BankPart, queries: str, patches: int) -> tuple[str, str]:
-    """Least distances (h·w,) to the rows of a part, for the image score and for the map.
+def _targets(graph: Graph, head: Head) -> str:
+    """The rows [−2m, 1, ‖m‖² + penalty] (K, k + 2)."""
+    targets, K = search_targets(head.bank), len(head.bank)
+    penalty = graph.input("penalty", (K,))
+    norms = graph.add(graph.constant(targets[:, -1:]), graph.reshape(penalty, K, 1))
+    return graph.node("Concat", [graph.constant(targets[:, :-1]), norms], axis=1)
+
+
+def _least(graph: Graph, distances: str, head: Head) -> tuple[str, str]:
+    """The least of the distances (K, h·w), and the mean of the least in each part of the bank: 2 × (h·w,).
 
     Minima over runs of rows first: they fit into the cache, and cores can share them. Rounding can put the distance to
     an equal row just below zero.
     """
-    runs = -(-len(part.targets) // RUN)
-    filled = np.pad(part.targets, ((0, runs * RUN - len(part.targets)), (0, 0)), mode="edge")
-    products = graph.node("MatMul", [graph.constant(filled), queries])
-    of_runs = _least_of(graph, graph.reshape(products, -1, RUN, patches), axis=1)
-    image = graph.relu(_least_of(graph, of_runs, axis=0))
-    if part.relief is None:
-        return image, image
-    relieved = graph.node("Mul", [of_runs, graph.constant(part.relief[:, None])])
-    return image, graph.relu(_least_of(graph, relieved, axis=0))
+    K, patches, parts = len(head.bank), head.backbone.info.patches, map_parts(head.local, len(head.bank))
+    run = rows_per_run(K)
+    runs = graph.minimum(graph.reshape(distances, K // run, run, patches), axis=1)
+    least = graph.relu(graph.minimum(runs, axis=0))
+    if parts == 1:
+        return least, least
+    none_left = graph.constant(
+        np.array(EXCLUDED / 2, np.float32)
+    )  # a part may hold nothing but excluded rows
+    pieces = []
+    for part in range(parts):
+        piece = graph.relu(graph.minimum(graph.every(runs, part, parts), axis=0))
+        pieces.append(graph.node("Where", [graph.node("Greater", [piece, none_left]), least, piece]))
+    return least, graph.node("Mean", pieces)
 
 
-def _least_of(graph: Graph, x: str, axis: int) -> str:
-    return graph.node("ReduceMin", [x, graph.constant(np.array([axis], np.int64))], keepdims=0)
+def _map_peak(graph: Graph, distances: str, head: Head) -> str:
+    """The maximum (1,) of the smoothed map, which is rows · a · columnsᵀ."""
+    info = head.backbone.info
+    rows = smooth_upsampling(info.height, info.grid[0], head.sigma)
+    columns = smooth_upsampling(info.width, info.grid[1], head.sigma)
+    a = graph.reshape(distances, *info.grid)
+    heat = graph.node("MatMul", [graph.node("MatMul", [graph.constant(rows), a]), graph.constant(columns.T)])
+    return graph.node("ReduceMax", [graph.reshape(heat, -1), graph.integers(0)], keepdims=1)
 
 
-def _spanned(graph: Graph, nearest: str, queries: str, scorer: Scorer, patches: int) -> str:
-    """Distances (h·w,) to what the nearest rows span, as `spanned` in bank/span.py."""
-    count, b, k = looked_at(patches), scorer.around, scorer.bank.shape[1]
-    order = np.concatenate([part.rows for part in scorer.parts])
-    root = np.sqrt(scorer.weights[order])[:, None]
+def _reweighted(graph: Graph, judged: str, distances: str, targets: str, head: Head) -> str:
+    """w·a(u*) (1,). The largest δ is subtracted from all exponents, which keeps them finite; it cancels."""
+    K, k = head.bank.shape
+    b = min(head.neighbours, K)
+    worst = graph.node("ArgMax", [judged], axis=0, keepdims=1)  # u*
+    a = graph.node("Gather", [judged, worst])
+    of_worst = graph.reshape(graph.node("Gather", [distances, worst], axis=1), K)
+    nearest = graph.node("ArgMin", [of_worst], axis=0, keepdims=1)  # m*
+    row = graph.reshape(graph.node("Gather", [graph.constant(head.bank), nearest]), k, 1)
+    norm = graph.node("ReduceSumSquare", [row, graph.integers(0)], keepdims=1)
+    query = graph.node("Concat", [row, norm, graph.constant(np.ones((1, 1), np.float32))], axis=0)
+    _, around = graph.select(graph.reshape(graph.node("MatMul", [targets, query]), K), b, axis=0)  # N_b(m*)
+    excluded = graph.node("Gather", ["penalty", around])
+    # a penalty is in the distances already: taken off twice, its row adds nothing where too few others are left
+    exponents = graph.node("Sub", [graph.node("Gather", [of_worst, around]), graph.add(excluded, excluded)])
+    tau = graph.node("ReduceMax", [exponents, graph.integers(0)], keepdims=1)
+    least = graph.node("Gather", [of_worst, nearest])
+    terms, first = (graph.node("Exp", [graph.node("Sub", [x, tau])]) for x in (exponents, least))
+    share = graph.node("Div", [first, graph.node("ReduceSum", [terms, graph.integers(0)], keepdims=1)])
+    weight = graph.node("Sub", [graph.constant(np.ones(1, np.float32)), share])
+    return graph.node("Mul", [weight, a])
+
+
+def _spanned(graph: Graph, nearest: str, queries: str, targets: str, head: Head) -> str:
+    """Distances (h·w,) to what the nearest rows span, as `local.py` defines them."""
+    b, k, count = head.around, head.bank.shape[1], compared(head.backbone.info.patches)
+    root = np.sqrt(head.weights)[:, None]
     farthest, far = graph.select(nearest, count, axis=0, largest=True)
     looking = graph.node("Gather", [queries, far], axis=1)  # (k + 2, count)
-    targets = graph.constant(np.concatenate([part.targets for part in scorer.parts]))
-    distances, rows = graph.select(graph.node("MatMul", [targets, looking]), b, axis=0)  # (b, count)
+    _, rows = graph.select(graph.node("MatMul", [targets, looking]), b, axis=0)  # (b, count)
     rows = graph.node("Transpose", [rows], perm=[1, 0])
-    m, w = (graph.node("Gather", [graph.constant(x), rows]) for x in (root * scorer.bank[order], root))
+    m, w = (graph.node("Gather", [graph.constant(x), rows]) for x in (root * head.bank, root))
     z = graph.reshape(graph.node("Transpose", [graph.cut(looking, (0, k))], perm=[1, 0]), count, 1, k)
     v = graph.node("Sub", [graph.node("Mul", [w, z]), m])  # (count, b, k)
-    squares = graph.relu(distances)  # rounding may leave less than nothing
-    trace = graph.node("ReduceSum", [squares, graph.constant(np.array([0], np.int64))], keepdims=0)
-    found = _span_distances(graph, v, trace, b, count)
+    found = _span_distances(graph, v, graph.node("Gather", ["penalty", rows]), b, count)
     total, was = (graph.node("ReduceSum", [x], keepdims=1) for x in (found, farthest))
     ratio = graph.node("Div", [total, graph.node("Max", [was, graph.constant(np.array([TINY], np.float32))])])
     return graph.node("ScatterElements", [graph.node("Mul", [nearest, ratio]), far, found])
 
 
-def _span_distances(graph: Graph, v: str, trace: str, b: int, count: int) -> str:
-    """1 / (1ᵀ(V + λI)⁻¹1) (count,) of the differences v (count, b, k), whose squares add up to `trace` (count,).
+def _span_distances(graph: Graph, v: str, penalty: str, b: int, count: int) -> str:
+    """h = 1 / (1ᵀ(V + λI)⁻¹1) (count,) of the differences v (count, b, k).
+
+    Rows with a penalty (count, b) take no part: they do not count in λ, and the penalty, which is added to their own λ,
+    makes their weight c vanish.
 
     Bordered by ones, V + λI is eliminated row by row: what is left in the corner is −1ᵀ(V + λI)⁻¹1. The patches are the
     last axis, so that every step is a few products of long vectors.
     """
+    share, least, one = (graph.constant(np.array(x, np.float32)) for x in (RIDGE, TINY, 1))
+    counts = graph.cast(graph.node("Less", [penalty, one]), FLOAT)  # 1 for rows that take part, 0 for others
+    v = graph.node("Mul", [v, graph.reshape(counts, count, b, 1)])
     V = graph.node("MatMul", [v, graph.node("Transpose", [v], perm=[0, 2, 1])])
-    V = graph.node("Transpose", [V], perm=[1, 2, 0])  # (b, b, count)
-    share, least, one = (graph.constant(np.array(x, np.float32)) for x in (RIDGE / b, TINY, 1))
-    ridge = graph.add(graph.node("Mul", [trace, share]), least)  # (count,)
-    border = graph.constant(np.array([0, 0, 0, 1, 1, 0], np.int64))
+    trace = graph.node("ReduceSumSquare", [v, graph.integers(1, 2)], keepdims=0)  # (count,)
+    mean = graph.node("Div", [trace, graph.node("ReduceSum", [counts, graph.integers(1)], keepdims=0)])
+    excess = graph.node("Transpose", [penalty], perm=[1, 0])
+    ridge = graph.add(graph.add(graph.node("Mul", [mean, share]), least), excess)  # (b, count)
+    ridge = graph.reshape(graph.node("Pad", [ridge, graph.integers(0, 0, 1, 0)]), b + 1, 1, count)
     diagonal, corner = (np.diag([x] * b + [y]).astype(np.float32)[:, :, None] for x, y in ((1, 0), (0, -1)))
-    left = graph.add(graph.node("Pad", [V, border, one]), graph.constant(corner))  # zero in the corner
+    V = graph.node("Transpose", [V], perm=[1, 2, 0])  # (b, b, count)
+    bordered = graph.node("Pad", [V, graph.integers(0, 0, 0, 1, 1, 0), one])
+    left = graph.add(bordered, graph.constant(corner))  # zero in the corner
     left = graph.add(left, graph.node("Mul", [graph.constant(diagonal), ridge]))
     for i in range(b):
         row = graph.cut(left, (i, i + 1))
@@ -120,19 +255,3 @@ def _span_distances(graph: Graph, v: str, trace: str, b: int, count: int) -> str
         left = graph.node("Sub", [left, graph.node("Mul", [column, scaled])])
     rest = graph.reshape(graph.cut(left, (b, b + 1), (b, b + 1)), count)
     return graph.node("Reciprocal", [graph.node("Neg", [rest])])
-
-
-def _whitened(graph: Graph, whitening: Whitening, height: int, width: int) -> str:
-    """z (1, k, h, w) = Σ over layers of A_l·local_l, aligned, minus A·mean."""
-    total, start = "", 0
-    for i in range(sum(name.startswith(LOCAL) for name in graph.named)):
-        name = f"{LOCAL}{i}"
-        channels, rows, columns = graph.named[name]
-        block = whitening.A[:, start : start + channels, None, None]
-        offset = -(whitening.A @ whitening.mean) if i == 0 else None
-        z = graph.conv(name, block, offset)
-        if (rows, columns) != (height, width):
-            z = graph.resize_bilinear(z, height, width)
-        total = z if i == 0 else graph.add(total, z)
-        start += channels
-    return total

@@ -12,8 +12,10 @@ from functools import lru_cache
 
 import numpy as np
 
-from mhpatchcore.inputs.images import Geometry
+from mhpatchcore.backbone.alignment import interpolation, upsampling
+from mhpatchcore.inputs.views import Geometry
 from mhpatchcore.runtime.arrays import Doubles, Floats, Mask
+from mhpatchcore.runtime.parallel import one_blas_thread
 
 STRIP = 2**17  # multiplications; OpenBLAS takes further threads from twice as many on
 
@@ -42,8 +44,11 @@ def original_map(scores: Floats, height: int, width: int, sigma: float, where: G
     return _product(_product(rows, scores), columns.T)
 
 
-def regions_of(mask: Mask, heat: Floats) -> tuple[Region, ...]:
-    """Connected regions (8 neighbours) of a mask (H, W), highest peak first."""
+def regions_of(mask: Mask, heat: Floats, first_row: int = 0, first_column: int = 0) -> tuple[Region, ...]:
+    """Connected regions (8 neighbours) of a mask (H, W), highest peak first.
+
+    The mask may be a part of the image that begins at `first_row` and `first_column`.
+    """
     from scipy import ndimage
 
     labels, count = ndimage.label(mask, structure=np.ones((3, 3)))
@@ -51,39 +56,16 @@ def regions_of(mask: Mask, heat: Floats) -> tuple[Region, ...]:
     for label, box in enumerate(ndimage.find_objects(labels, count), start=1):
         inside = labels[box] == label
         peak = np.unravel_index(np.where(inside, heat[box], -np.inf).argmax(), inside.shape)
-        top, left = box[0].start, box[1].start
+        top, left = first_row + box[0].start, first_column + box[1].start
         regions.append(
             Region(
-                box=(top, left, box[0].stop, box[1].stop),
+                box=(top, left, top + inside.shape[0], left + inside.shape[1]),
                 area=int(inside.sum()),
                 peak=float(heat[box][peak]),
                 peak_at=(top + int(peak[0]), left + int(peak[1])),
             )
         )
     return tuple(sorted(regions, key=lambda region: -region.peak))
-
-
-def interpolation(positions: Doubles, n_in: int) -> Doubles:
-    """The matrix (len(positions), n_in) of linear interpolation at positions, held constant beyond the ends.
-
-    >>> interpolation(np.array([-1.0, 0.25, 1.0]), 2)
-    array([[1.  , 0.  ],
-           [0.75, 0.25],
-           [0.  , 1.  ]])
-    """
-    positions = np.clip(positions, 0, n_in - 1)
-    low = np.minimum(positions.astype(int), max(n_in - 2, 0))
-    matrix = np.zeros((len(positions), n_in))
-    rows = np.arange(len(positions))
-    matrix[rows, low] = 1 - (positions - low)
-    if n_in > 1:
-        matrix[rows, low + 1] = positions - low
-    return matrix
-
-
-def upsampling(n_out: int, n_in: int) -> Doubles:
-    """Bilinear resizing with aligned pixel edges (align_corners=False), as a matrix (n_out, n_in)."""
-    return interpolation((np.arange(n_out) + 0.5) * n_in / n_out - 0.5, n_in)
 
 
 def smoothing(n: int, sigma: float) -> Doubles:
@@ -106,7 +88,8 @@ def smoothing(n: int, sigma: float) -> Doubles:
 @lru_cache(maxsize=64)
 def smooth_upsampling(n_view: int, n_grid: int, sigma: float) -> Floats:
     """From the grid to the view, smoothed: the matrix (n_view, n_grid)."""
-    return (smoothing(n_view, sigma) @ upsampling(n_view, n_grid)).astype(np.float32)
+    with one_blas_thread():
+        return (smoothing(n_view, sigma) @ upsampling(n_view, n_grid)).astype(np.float32)
 
 
 @lru_cache(maxsize=64)

@@ -1,0 +1,115 @@
+"""One cell of the study: a variant on a category with one seed, fitted and judged as a user would."""
+
+from __future__ import annotations
+
+import csv
+import time
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mhpatchcore import Config, Detector, Execution
+from mhpatchcore.evaluation.evaluate import evaluate
+from mhpatchcore.inputs.datasets import Dataset, load_dataset
+from mhpatchcore.inputs.sources import spread
+from mhpatchcore.presets import preset
+from mhpatchcore.runtime.files import write_csv
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A line of the study: its recipe, and what it is there to show."""
+
+    name: str
+    config: Config
+    why: str
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What one variant gives on one category with one seed; `images` were learnt from."""
+
+    variant: str
+    category: str
+    seed: int
+    images: int
+    image: float
+    pixel: float
+    aupro: float
+    rows: int
+    seconds: float
+
+    @property
+    def key(self) -> tuple[str, str, int, int]:
+        return self.variant, self.category, self.seed, self.images
+
+
+def read_variants(path: Path) -> dict[str, Variant]:
+    """The lines of a TOML file: see variants.toml."""
+    return {name: _variant(name, dict(table)) for name, table in tomllib.loads(path.read_text()).items()}
+
+
+def _variant(name: str, table: dict[str, Any]) -> Variant:
+    why, start = table.pop("why", ""), preset(table.pop("preset", "default")).config
+    if table.get("resize") == 0:  # TOML has no "none"
+        table["resize"] = None
+    return Variant(name, start.with_changes(**table), why)
+
+
+def limited(dataset: Dataset, train: int | None, test: int | None, seed: int = 0) -> Dataset:
+    """A fixed part of a category: a random subset to learn from, test images evenly spread."""
+    if train is not None and train < len(dataset.train):
+        dataset = dataset.subset(train, seed)
+    if test is not None and test < len(dataset.test):
+        chosen = spread(len(dataset.test), test)
+        dataset = replace(dataset, test=tuple(dataset.test[i] for i in chosen))
+    return dataset
+
+
+def run_cell(
+    variant: Variant,
+    folder: Path,
+    seed: int,
+    train: int | None,
+    test: int | None,
+    store: Path | None,
+    draw: bool = False,
+) -> Cell:
+    """Fit and judge. With `draw` the seed also decides which images are learnt from."""
+    dataset = limited(load_dataset(folder), train, test, seed if draw else 0)
+    config = variant.config.with_changes(seed=seed, calibration="none")
+    started = time.perf_counter()
+    detector = Detector.fit(list(dataset.train), config, execution=Execution(store=store))
+    evaluation = evaluate(detector, dataset)
+    pixel = evaluation.pixel
+    return Cell(
+        variant=variant.name,
+        category=dataset.name,
+        seed=seed,
+        images=len(dataset.train),
+        image=round(evaluation.image.auroc, 5),
+        pixel=round(pixel.auroc, 5) if pixel else np.nan,
+        aupro=round(pixel.aupro, 5) if pixel else np.nan,
+        rows=detector.model.rows,
+        seconds=round(time.perf_counter() - started, 1),
+    )
+
+
+def read_cells(path: Path) -> list[Cell]:
+    if not path.is_file():
+        return []
+    kinds = {"variant": str, "category": str, "seed": int, "images": int, "rows": int}
+    with path.open(newline="") as file:
+        return [
+            Cell(**{name: kinds.get(name, float)(value) for name, value in row.items()})
+            for row in csv.DictReader(file)
+        ]
+
+
+def write_cells(path: Path, cells: Sequence[Cell]) -> None:
+    rows: list[Mapping[str, Any]] = [asdict(cell) for cell in sorted(cells, key=lambda cell: cell.key)]
+    write_csv(path, [field.name for field in fields(Cell)], rows)

@@ -1,0 +1,1 @@
+"""Hostile and damaged files by the ten thousand, and faults at every write: `make stress`."""

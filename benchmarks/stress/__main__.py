@@ -1,0 +1,106 @@
+"""`make stress`: mutated files by the ten thousand, and faults at every write, as a table; exit code 1 if any fails.
+
+A trial is known by its family and its number: `python -m benchmarks.stress --only models --first 4510 --trials 1`
+repeats it. `--minutes` bounds the whole run; families that had no time for all of their trials say so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+from benchmarks.stress import configurations, images, models, networks, weights
+from benchmarks.stress.faults import COMMANDS, run_faults
+from benchmarks.stress.processes import HARMLESS, REFUSED, Tally, run_trials
+from mhpatchcore.runtime.parallel import available_cores
+
+FAMILIES = {
+    module.FAMILY.name: module.FAMILY for module in (images, models, networks, weights, configurations)
+}
+TRIALS = {"images": 10_000, "models": 7_000, "networks": 4_000, "weights": 4_000, "settings": 4_000}
+FAULTS = "faults"
+SHOWN = 10
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.stress", description=__doc__)
+    parser.add_argument(
+        "--minutes", type=float, default=10.0, help="the whole run takes no longer (default 10)"
+    )
+    parser.add_argument("--first", type=int, default=0, metavar="SEED", help="the number of the first trial")
+    parser.add_argument("--trials", type=int, help="so many of every family")
+    parser.add_argument("--only", default="", metavar="NAMES", help=f"of {', '.join(FAMILIES)}, {FAULTS}")
+    parser.add_argument("--workers", type=int, default=available_cores())
+    parser.add_argument(
+        "--step", type=int, default=1, help="faults at every so many writes only (default 1: all)"
+    )
+    options = parser.parse_args()
+    chosen = options.only.split(",") if options.only else [*FAMILIES, FAULTS]
+    until = time.monotonic() + 60 * options.minutes
+    print(
+        f"{'family':<10} {'trials':>15} {'refused':>8} {'harmless':>9} {'wrong':>6} {'slowest':>8} {'memory':>8} {'time':>7}"
+    )
+    failed = 0
+    for name in [name for name in FAMILIES if name in chosen]:
+        wanted = options.trials or TRIALS[name]
+        with tempfile.TemporaryDirectory(prefix="mhpatchcore-stress-") as folder:
+            family = FAMILIES[name]
+            family.prepare(Path(folder))
+            tally = run_trials(
+                family, Path(folder), range(options.first, options.first + wanted), options.workers, until
+            )
+        _show(tally, wanted)
+        failed += len(tally.failures)
+    if FAULTS in chosen:
+        failed += _faults(options.step, until)
+    print("nothing was wrong" if not failed else f"{failed} trials were wrong")
+    sys.exit(1 if failed else 0)
+
+
+def _show(tally: Tally, wanted: int) -> None:
+    trials = f"{tally.trials}" if tally.trials == wanted else f"{tally.trials} of {wanted}"
+    print(
+        f"{tally.name:<10} {trials:>15} {tally.count(REFUSED):>8} {tally.count(HARMLESS):>9} {len(tally.failures):>6} "
+        f"{tally.slowest:>6.1f} s {tally.peak / 1e6:>5.0f} MB {tally.seconds:>5.0f} s",
+        flush=True,
+    )
+    for seed, what in tally.failures[:SHOWN]:
+        print(f"    --only {tally.name} --first {seed} --trials 1: {what[:300]}")
+
+
+def _faults(step: int, until: float) -> int:
+    """A line for each command: how many writes of it failed in each way; the number of wrong ends."""
+    with tempfile.TemporaryDirectory(prefix="mhpatchcore-stress-") as folder:
+        trials: dict[str, Counter[str]] = {name: Counter() for name in COMMANDS}
+        through: set[tuple[str, str]] = set()
+        wrong = []
+        for struck in run_faults(Path(folder), step=step, until=until):
+            trials.setdefault(struck.command, Counter())[struck.kind] += struck.reached
+            if struck.problem:
+                wrong.append(struck)
+            if not struck.reached:
+                through.add((struck.command, struck.kind))
+    if not any(sum(counts.values()) for counts in trials.values()):
+        print(
+            "faults: skipped, there is no C compiler (cc)"
+            if until > time.monotonic()
+            else "faults: no time was left"
+        )
+        return 0
+    for name, counts in trials.items():
+        each = ", ".join(
+            f"{number} × {kind}{'' if (name, kind) in through else ' (no time for all)'}"
+            for kind, number in counts.items()
+        )
+        print(f"faults     {name}: {each or 'no time was left'}")
+    for struck in wrong[:SHOWN]:
+        print(f"    {struck.command}, {struck.kind} at write {struck.n}: {struck.problem[:300]}")
+    return len(wrong)
+
+
+if __name__ == "__main__":
+    main()

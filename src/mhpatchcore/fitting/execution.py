@@ -1,0 +1,68 @@
+"""How work is carried out. Nothing here changes the model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mhpatchcore.errors import UserError
+from mhpatchcore.fitting.executor import Executor, Threads
+from mhpatchcore.runtime.parallel import available_cores
+from mhpatchcore.runtime.telemetry import Telemetry
+
+if TYPE_CHECKING:
+    from mhpatchcore.fitting.budget import Estimate
+
+
+def _silent(*_: object) -> None:
+    """Nobody listens."""
+
+
+@dataclass(frozen=True)
+class Execution:
+    """How work is carried out. Nothing here changes the model.
+
+    `workers` tasks run at a time, each with `batch` images per call of the network. `store` is a folder for what later
+    fits can use again (a temporary one, where not given). With a budget of `memory` bytes `workers` and `batch` are
+    upper bounds, and `foresee(estimate)` hears of the peak to be expected. `progress(phase, done, total)` hears of
+    every step, `warn(message)` of every image that is skipped because it cannot be read, and `telemetry` measures what
+    each phase costs.
+    """
+
+    workers: int = field(default_factory=available_cores)
+    batch: int = 1
+    store: str | Path | None = None
+    memory: int | None = None
+    skip_broken: bool = False
+    progress: Callable[[str, int, int], None] = _silent
+    warn: Callable[[str], None] = _silent
+    foresee: Callable[[Estimate], None] = _silent
+    telemetry: Telemetry | None = None
+    executor: Executor | None = None
+
+    def __post_init__(self) -> None:
+        if self.workers < 1 or self.batch < 1:
+            raise UserError("workers and batch are at least 1")
+
+    @property
+    def runs_on(self) -> Executor:
+        """Where tasks run: threads, unless an executor is given."""
+        return self.executor or Threads(self.workers)
+
+    @contextmanager
+    def phase(self, name: str, total: int) -> Iterator[Callable[[int], None]]:
+        """A phase of the work: a function that is told how many of `total` steps are done."""
+        self.progress(name, 0, total)
+        if self.telemetry is None:
+            yield lambda done: self.progress(name, done, total)
+            return
+        with self.telemetry.phase(name) as measured:
+
+            def advance(done: int) -> None:
+                measured.items = done
+                self.progress(name, done, total)
+
+            yield advance

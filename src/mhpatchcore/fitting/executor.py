@@ -1,0 +1,73 @@
+"""Where tasks run: an executor maps a task over items and gives the results in order.
+
+A task is a module-level function, or a `functools.partial` of one, of picklable values. It does not depend on where it
+runs, so neither does the model: threads, processes and a cluster give the same bits.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from multiprocessing import get_context
+from typing import Protocol, TypeVar
+
+from mhpatchcore.runtime.parallel import available_cores, one_blas_thread, ordered_map
+
+Item = TypeVar("Item")
+Out = TypeVar("Out")
+
+
+class Executor(Protocol):
+    """Something that maps a task over items; `workers` of them run at a time."""
+
+    @property
+    def workers(self) -> int: ...
+
+    def map(self, task: Callable[[Item], Out], items: Iterable[Item]) -> Iterator[Out]: ...
+
+
+@dataclass(frozen=True)
+class Threads:
+    """The cores of this machine, in this process."""
+
+    workers: int
+
+    def map(self, task: Callable[[Item], Out], items: Iterable[Item]) -> Iterator[Out]:
+        return ordered_map(task, items, self.workers)
+
+
+@dataclass(frozen=True)
+class Processes:
+    """The cores of this machine, one process each."""
+
+    workers: int
+
+    def map(self, task: Callable[[Item], Out], items: Iterable[Item]) -> Iterator[Out]:
+        under_way: deque[Future[Out]] = deque()
+        # forking a process whose threads hold locks may hang
+        with ProcessPoolExecutor(self.workers, get_context("spawn"), _limit_blas) as pool:
+            try:
+                for item in items:
+                    under_way.append(pool.submit(task, item))
+                    if len(under_way) > self.workers:
+                        yield under_way.popleft().result()
+                while under_way:
+                    yield under_way.popleft().result()
+            finally:
+                for future in under_way:
+                    future.cancel()
+
+
+def default_executor(workers: int | None = None) -> Executor:
+    return Threads(workers or available_cores())
+
+
+def _limit_blas() -> None:
+    """For the whole life of a worker process."""
+    _for_life.enter_context(one_blas_thread())
+
+
+_for_life = ExitStack()

@@ -1,0 +1,68 @@
+"""The network of every scale, and the views it sees."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from mhpatchcore import backbone as backbones
+from mhpatchcore.backbone.session import Backbone
+from mhpatchcore.config import Config, Size
+from mhpatchcore.inputs.sources import ImageLike, spread
+from mhpatchcore.inputs.views import STRIDE, shape_like
+from mhpatchcore.inputs.window import learnt_window
+
+ASPECT_IMAGES = 100  # whose shapes decide the aspect of the views
+
+
+def load_networks(
+    config: Config, images: Sequence[ImageLike], weights: str | Path | None
+) -> tuple[tuple[Backbone, ...], Config]:
+    """The network for every scale, and the configuration with what images and network decide of it: sizes, window,
+    layers, descriptor.
+    """
+    config = shaped(config, images).with_changes(window=learnt_window(images, config.window))
+    networks = []
+    for size in config.sizes:
+        network = backbones.load(
+            config.backbone,
+            weights=weights,
+            tag=config.tag,
+            height=size.height,
+            width=size.width,
+            layers=config.layers,
+            descriptor=config.descriptor,
+            pool=size.pool,
+            threads=1,
+        )
+        networks.append(_at_precision(network, images, config))
+    info = networks[0].info
+    sizes = [Size(one.info.height, one.info.width, one.info.pool) for one in networks]
+    changed = config.with_changes(
+        layers=info.layers, descriptor=info.descriptor, sizes=sizes, precision=info.precision
+    )
+    return tuple(networks), changed
+
+
+def shaped(config: Config, images: Sequence[ImageLike]) -> Config:
+    """The configuration with square views in the aspect of the images, unless it stretches or crops them."""
+    if config.aspect == "stretch" or config.resize is not None:
+        return config
+    some = [images[i] for i in spread(len(images), ASPECT_IMAGES)]
+    multiple, sizes = backbones.multiple_of(config.backbone), []
+    for size in config.sizes:
+        step = STRIDE if multiple == 1 else multiple * size.pool
+        square = size.height == size.width
+        sides = shape_like(some, size.height, size.width, step) if square else size[:2]
+        sizes.append(Size(*sides, size.pool))
+    return config.with_changes(sizes=sizes)
+
+
+def _at_precision(network: Backbone, images: Sequence[ImageLike], config: Config) -> Backbone:
+    if config.precision == "fp32":
+        return network
+    from mhpatchcore.backbone.quantising import at_precision  # the quantiser takes half a second to import
+
+    view = replace(config.views[0], height=network.info.height, width=network.info.width)
+    return at_precision(network, config.precision, images, view)

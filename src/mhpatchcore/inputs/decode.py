@@ -1,0 +1,294 @@
+"""Decoding: a name or an array becomes values, as deep as they are in their file.
+
+Images of 8 bits are images of Pillow in mode L or RGB: gray ones stay single until the network sees them. Deeper ones
+are arrays. What is left out or not applied: transparency (the colours under it count as they are stored) and colour
+profiles (they say how to show a picture, not what was measured).
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from mhpatchcore.errors import ImageError, ImageWarning
+from mhpatchcore.inputs.deep import (
+    Depth,
+    UnknownTiffError,
+    by_tifffile,
+    deep_pixels,
+    depth_of,
+    is_tiff,
+    upright,
+)
+from mhpatchcore.inputs.files import frames_of, open_bytes
+from mhpatchcore.inputs.sources import ImageLike, fetched, told
+from mhpatchcore.inputs.stacks import MOST_FRAMES, stacked_values
+from mhpatchcore.inputs.video import frame_size, is_frame
+from mhpatchcore.runtime.arrays import Array
+from mhpatchcore.runtime.parallel import ProcessState
+
+ORIENTATION = 0x0112  # in EXIF
+# three bytes each while an image is decoded; a file of a few kilobytes can claim to have any number of them
+MOST_PIXELS = 400_000_000
+# the formats of `sources.SUFFIXES`, the usual first. Pillow knows some fifty, whatever a file is called: one of them
+# runs a program (PostScript: Ghostscript), and who knows how well the others are guarded
+FORMATS = ("PNG", "JPEG", "BMP", "PPM", "GIF", "TIFF", "WEBP", "JPEG2000", "AVIF")
+TURNED = 5  # orientations from here on swap height and width
+ARRAY_DEPTHS: dict[str, Depth] = {
+    "uint8": "8-bit",
+    "uint16": "16-bit",
+    "float32": "float",
+    "float64": "float",
+}
+GRAY_MODES = ("1", "L", "LA", "I", "F")
+
+
+@dataclass(frozen=True, eq=False)
+class Decoded:
+    """An image's values: of Pillow in mode L or RGB where they have 8 bits, otherwise (H, W) or (H, W, 3).
+
+    `frames` is the number of frames in a stack, else 1; None for an array of three channels, which may be either.
+    A JPEG was decoded `reduced` times smaller than it is; height and width are its full size.
+    """
+
+    values: Image.Image | Array
+    depth: Depth
+    frames: int | None
+    reduced: int
+    height: int
+    width: int
+
+
+class Header(NamedTuple):
+    """What can be known of an image without decoding it: its size as it is seen upright, its depth, its frames."""
+
+    height: int
+    width: int
+    depth: Depth
+    frames: int | None
+
+
+def decoded(source: ImageLike, reduced: Callable[[int, int], int] | None = None) -> Decoded:
+    """The image; a JPEG may be decoded 2, 4 or 8 times smaller, as `reduced(height, width)` says."""
+    image = fetched(source)
+    if not isinstance(image, str | Path):
+        return _from_array(image)
+    names = frames_of(image)
+    if names:
+        return _stacked(str(image), [_from_file(name, None) for name in names])
+    return _from_file(image, reduced)
+
+
+def header_of(source: ImageLike) -> Header | None:
+    """What an image is, without decoding it; None where that cannot be read."""
+    try:
+        if not isinstance(source, str | Path):
+            return _header(decoded(source))
+        if is_frame(source):
+            return Header(*frame_size(source), "8-bit", 1)
+        names = frames_of(source)
+        if names:
+            first = header_of(names[0])
+            return first and first._replace(frames=len(names))
+        with open_image(source) as image:
+            width, height = image.size
+            depth, frames = depth_of(image), _pages(image)
+            # a PNG may have it behind its pixels, which would have to be decoded
+            known = image.format != "PNG" or "exif" in image.info
+            if known and image.getexif().get(ORIENTATION, 1) >= TURNED:
+                width, height = height, width
+            return Header(height, width, depth, frames)
+    except UnidentifiedImageError:
+        return _header_of_rare_tiff(source)
+    except Exception:  # Pillow raises nearly anything
+        return None
+
+
+def size_of(source: ImageLike) -> tuple[int, int] | None:
+    """Height and width of an image as it is seen upright; None where they cannot be read."""
+    header = header_of(source)
+    return None if header is None else (header.height, header.width)
+
+
+@contextmanager
+def open_image(name: str | Path) -> Iterator[Image.Image]:
+    """A file's image, not yet decoded; one that is too large is refused.
+
+    Pillow's own limit is lower and warns before it refuses. It holds for the process, so it is set aside meanwhile.
+    """
+    with open_bytes(name) as file:
+        try:
+            with _no_limit():
+                image = Image.open(file, formats=FORMATS)
+        except KeyError:  # the last of the formats, which not every build of Pillow has
+            raise UnidentifiedImageError from None
+        with image:
+            if image.width * image.height > MOST_PIXELS:
+                raise ImageError(
+                    f"image {name} has {image.width} × {image.height} pixels, more than the {MOST_PIXELS // 10**6} "
+                    "million that are read: save it smaller, or cut it into several images"
+                )
+            yield image
+
+
+def _without_limit() -> Callable[[], None]:
+    before = Image.MAX_IMAGE_PIXELS
+    Image.MAX_IMAGE_PIXELS = None
+
+    def restore() -> None:
+        Image.MAX_IMAGE_PIXELS = before
+
+    return restore
+
+
+_no_limit = ProcessState(_without_limit)
+
+
+def _from_file(name: str | Path, reduced: Callable[[int, int], int] | None) -> Decoded:
+    try:
+        with open_image(name) as image:
+            return _from_image(image, name, reduced)
+    except ImageError:
+        raise
+    except (UnidentifiedImageError, UnknownTiffError):
+        return _from_rare_tiff(name)
+    except Exception as error:  # Pillow raises nearly anything on damaged files (struct.error, TypeError)
+        raise ImageError(f"cannot read image {name}: {error}; replace or remove it") from error
+
+
+def _from_image(image: Image.Image, name: str | Path, reduced: Callable[[int, int], int] | None) -> Decoded:
+    if image.format == "PNG":
+        _check_sums(name)
+    pages = _pages(image)
+    if pages > 1:
+        every = []
+        for page in range(pages):
+            image.seek(page)
+            every.append(_page(image, name, several=True))
+        return _stacked(str(name), every)
+    if image.format != "MPO" and getattr(image, "is_animated", False):  # an MPO holds one scene
+        warnings.warn(f"{name} has several pages: only the first is read", ImageWarning, stacklevel=2)
+    width, height = image.size
+    # sizes that do not divide are rounded up at the right and at the bottom, which turning would put elsewhere
+    may = image.format == "JPEG" and image.getexif().get(ORIENTATION, 1) == 1
+    times = reduced(height, width) if reduced is not None and may else 1
+    if times > 1:
+        image.draft(None, (width // times, height // times))
+        return replace(_page(image, name), reduced=times, height=height, width=width)
+    return _page(image, name)
+
+
+def _page(image: Image.Image, name: str | Path, several: bool = False) -> Decoded:
+    """The page of a file that Pillow stands at, upright; a copy of it if there are several."""
+    depth = depth_of(image)
+    if depth == "8-bit":
+        ImageOps.exif_transpose(image, in_place=True)  # without a copy, which a large image has no room for
+        shown = _in_known_mode(image.copy() if several else image)
+        return Decoded(shown, depth, 1, 1, shown.height, shown.width)
+    with ExitStack() as opened:
+        pixels = deep_pixels(image, lambda: opened.enter_context(open_image(name)))
+    turned = upright(pixels, image.getexif().get(ORIENTATION, 1))
+    return _deep(turned, depth, 1, str(name))
+
+
+def _pages(image: Image.Image) -> int:
+    """The pages of a TIFF that are frames of a stack: two or three gray ones, alike in size and depth; otherwise 1."""
+    n = getattr(image, "n_frames", 1) if image.format == "TIFF" else 1
+    if not 2 <= n <= MOST_FRAMES:
+        return 1
+    kinds = set()
+    for page in range(n):
+        image.seek(page)
+        kinds.add((image.mode, image.size))
+    image.seek(0)
+    mode = image.mode.partition(";")[0]
+    return n if len(kinds) == 1 and mode in GRAY_MODES else 1
+
+
+def _check_sums(name: str | Path) -> None:
+    """Refuse a PNG with a wrong checksum: decoding alone skips those of the pixels, and may show others in silence."""
+    with open_image(name) as image:
+        image.verify()
+
+
+def _in_known_mode(image: Image.Image) -> Image.Image:
+    if image.mode in ("L", "RGB"):
+        return image
+    return image.convert("L" if image.mode in GRAY_MODES else "RGB")
+
+
+def _from_rare_tiff(name: str | Path) -> Decoded:
+    if not is_tiff(name):
+        raise ImageError(
+            f"cannot read image {name}: it is damaged, or in a format that is not known; replace or remove it"
+        )
+    try:
+        return _from_array(by_tifffile(name, MOST_PIXELS), str(name))
+    except ImageError:
+        raise
+    except Exception as error:  # as Pillow does
+        raise ImageError(f"cannot read image {name}: {error}; replace or remove it") from error
+
+
+def _header_of_rare_tiff(source: ImageLike) -> Header | None:
+    try:
+        return _header(_from_rare_tiff(source)) if isinstance(source, str | Path) else None
+    except ImageError:
+        return None
+
+
+def _header(image: Decoded) -> Header:
+    return Header(image.height, image.width, image.depth, image.frames)
+
+
+def _from_array(array: Array, name: str = "") -> Decoded:
+    """(H, W), (H, W, 1), (H, W, 2), (H, W, 3) or (H, W, 4) of uint8, uint16, float32 or float64."""
+    which = f"image {name}" if name else "an image array"
+    if not isinstance(array, np.ndarray):
+        raise ImageError(
+            f"an image is a path or an array, not {type(array).__name__}: np.asarray may make one of it"
+        )
+    if array.size == 0:
+        raise ImageError(f"{which} has pixels; this one is {array.shape}")
+    channels = array.shape[2] if array.ndim == 3 else 1
+    if array.dtype.name not in ARRAY_DEPTHS or array.ndim not in (2, 3) or channels > 4:
+        raise ImageError(
+            f"{which} must be uint8, uint16, float32 or float64, (H, W), (H, W, 3), or (H, W, 2) for a stack; "
+            f"this one is {array.dtype} {array.shape}"
+        )
+    depth = ARRAY_DEPTHS[array.dtype.name]
+    if channels == 2:
+        every = [_deep(np.ascontiguousarray(array[:, :, i]), depth, 1, name) for i in range(2)]
+        return _stacked(name or told(array), every)
+    pixels = array if array.ndim == 2 else array[:, :, 0] if channels == 1 else array[:, :, :3]
+    frames = None if channels == 3 and not name else 1
+    return _deep(pixels, depth, frames, name or told(array))
+
+
+def _deep(pixels: Array, depth: Depth, frames: int | None, name: str) -> Decoded:
+    """(H, W) or (H, W, 3) of any depth; 8 bits become an image of Pillow."""
+    height, width = pixels.shape[:2]
+    if depth == "8-bit":
+        return Decoded(Image.fromarray(np.ascontiguousarray(pixels)), depth, frames, 1, height, width)
+    if depth == "float" and not np.isfinite(pixels).all():
+        raise ImageError(f"cannot read image {name}: it holds numbers that are not finite; replace them")
+    return Decoded(pixels, depth, frames, 1, height, width)
+
+
+def _stacked(name: str, frames: list[Decoded]) -> Decoded:
+    first = frames[0]
+    for one in frames[1:]:
+        if (one.depth, one.height, one.width) != (first.depth, first.height, first.width):
+            raise ImageError(
+                f"the frames of {name} differ: {first.width} × {first.height} in {first.depth} and "
+                f"{one.width} × {one.height} in {one.depth}; a stack has frames of one size and depth"
+            )
+    values = stacked_values([one.values for one in frames], name)
+    return replace(first, values=values, frames=len(frames))

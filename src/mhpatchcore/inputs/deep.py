@@ -1,0 +1,178 @@
+"""Images of more than 8 bits as arrays of all their bits.
+
+Pillow reads gray ones so. Of colours with 16 bits it keeps one byte of each number, the high one. Told that the bytes
+come in the other order, it keeps the low one: decoded twice, nothing is lost. Kinds of TIFF that it does not know are
+left to tifffile, which comes with `pip install 'mhpatchcore[tiff]'`.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Callable
+from math import prod
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from PIL import Image
+
+from mhpatchcore.errors import ImageError
+from mhpatchcore.inputs.files import open_bytes
+from mhpatchcore.runtime.arrays import Array
+
+Depth = Literal["8-bit", "16-bit", "32-bit", "float"]
+DEPTHS: tuple[Depth, ...] = ("8-bit", "16-bit", "32-bit", "float")
+OTHER_ORDER = {"L": "B", "B": "L", "N": "B" if sys.byteorder == "little" else "L"}
+GRAY_WITH_ALPHA = "LA;16B"  # of a PNG: four bytes, as those of RGBA with 8 bits
+BITS, PHOTOMETRIC, PLANAR_CONFIGURATION, SAMPLE_FORMAT = 258, 262, 284, 339  # in TIFF
+WHITE_IS_ZERO, BLACK_IS_ZERO, RGB = 0, 1, 2  # photometric
+SEPARATE, UNSIGNED = 2, 1
+NO_COLOURS = "its colours are neither gray nor RGB (save it as RGB)"
+TIFF_BEGINNINGS = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
+TO_UPRIGHT: dict[int, Callable[[Array], Array]] = {  # by orientation, as EXIF defines it
+    2: lambda a: a[:, ::-1],
+    3: lambda a: a[::-1, ::-1],
+    4: lambda a: a[::-1],
+    5: lambda a: a.swapaxes(0, 1),
+    6: lambda a: np.rot90(a, -1),
+    7: lambda a: a[::-1, ::-1].swapaxes(0, 1),
+    8: lambda a: np.rot90(a),
+}
+
+
+class UnknownTiffError(Exception):
+    """Pillow would not read this TIFF, or not right."""
+
+
+def depth_of(image: Image.Image) -> Depth:
+    """How deep an image is in its file; it need not be decoded."""
+    if image.mode == "F":
+        return "float"
+    if image.mode == "I":
+        return "16-bit" if image.format in ("PNG", "PPM") else "32-bit"
+    deep = image.mode.startswith("I;16") or any(";16" in _raw_mode(tile) for tile in _tiles(image))
+    return "16-bit" if deep or _tiff_bits(image) > 8 or _ppm_white(image) > 255 else "8-bit"
+
+
+def deep_pixels(image: Image.Image, again: Callable[[], Image.Image]) -> Array:
+    """(H, W) or (H, W, 3) of an image that is deeper than 8 bits; `again` opens it once more.
+
+    Integers are uint16, int32 or uint32, floats are float32. Transparency is left out.
+    """
+    depth, tiles = depth_of(image), _tiles(image)
+    if image.mode == "F" or image.mode.startswith("I"):
+        return _gray(image, depth)
+    modes = {_raw_mode(tile) for tile in tiles}
+    if modes == {GRAY_WITH_ALPHA}:
+        _set_raw_mode(image, lambda _: "RGBA")
+        both = np.asarray(image).astype(np.uint16)
+        return both[:, :, 0] << 8 | both[:, :, 1]
+    if image.mode == "CMYK":
+        raise ValueError(NO_COLOURS)
+    planar = _tag(image, PLANAR_CONFIGURATION) == SEPARATE
+    known = all(mode[:-1] in ("RGB;16", "RGBA;16") and mode[-1] in OTHER_ORDER for mode in modes)
+    if planar or not known:
+        if image.format == "TIFF":
+            raise UnknownTiffError
+        raise ValueError("its colours have more than 8 bits: save it as PNG or TIFF")
+    low = again()
+    _set_raw_mode(low, lambda mode: mode[:-1] + OTHER_ORDER[mode[-1]])
+    pixels: Array = np.asarray(image)[:, :, :3].astype(np.uint16) << 8
+    pixels |= np.asarray(low)[:, :, :3]
+    return pixels
+
+
+def upright(pixels: Array, orientation: int) -> Array:
+    """(H, W, …) as the orientation in its file says it is to be seen."""
+    return TO_UPRIGHT[orientation](pixels) if orientation in TO_UPRIGHT else pixels
+
+
+def is_tiff(name: str | Path) -> bool:
+    with open_bytes(name) as file:
+        return file.read(4) in TIFF_BEGINNINGS
+
+
+def by_tifffile(name: str | Path, most_pixels: int) -> Array:
+    """The first page of a TIFF, (H, W) or (H, W, C)."""
+    try:
+        from tifffile import TiffFile
+    except ImportError:
+        raise ImageError(
+            f"cannot read image {name}: it is damaged, or a rare kind of TIFF: pip install 'mhpatchcore[tiff]' for "
+            "these, or save it with 16 bits and interleaved colours"
+        ) from None
+    with open_bytes(name) as file, TiffFile(file) as tiff:
+        page: Any = tiff.pages[0]
+        if page.imagewidth * page.imagelength > most_pixels:
+            raise ValueError(
+                f"it has {page.imagewidth} × {page.imagelength} pixels, too many: save it smaller"
+            )
+        if page.photometric not in (WHITE_IS_ZERO, BLACK_IS_ZERO, RGB):
+            raise ValueError(NO_COLOURS)
+        _check_whole(page, file.seek(0, io.SEEK_END))
+        pixels: Array = page.asarray()
+        if pixels.ndim == 3 and page.planarconfig == SEPARATE:
+            pixels = np.moveaxis(pixels, 0, -1)
+        if pixels.dtype == np.float16:
+            pixels = pixels.astype(np.float32)
+        if page.photometric == WHITE_IS_ZERO and pixels.dtype.kind == "u":
+            pixels = pixels.dtype.type(2**page.bitspersample - 1) - pixels
+        return pixels
+
+
+def _check_whole(page: Any, size: int) -> None:
+    """Refuse a page that is not all in its file of so many bytes: tifffile would fill in zeros."""
+    pieces = list(zip(page.dataoffsets, page.databytecounts, strict=True))
+    inside = all(0 < start < start + length <= size for start, length in pieces)
+    if not inside or len(pieces) != prod(page.chunked):
+        raise ValueError("parts of it are missing")
+
+
+def _gray(image: Image.Image, depth: Depth) -> Array:
+    pixels = np.asarray(image)
+    if depth == "16-bit":
+        pixels = pixels.astype(np.uint16)
+        if _tag(image, PHOTOMETRIC) == WHITE_IS_ZERO:
+            pixels = np.uint16(2 ** _tiff_bits(image) - 1) - pixels
+    elif depth == "32-bit" and _tag(image, SAMPLE_FORMAT) in (None, UNSIGNED):
+        pixels = pixels.view(np.uint32)
+    return pixels
+
+
+def _tiles(image: Image.Image) -> list[Any]:
+    """What Pillow is about to decode."""
+    return list(getattr(image, "tile", None) or ())
+
+
+def _raw_mode(tile: Any) -> str:
+    """How the pixels of a tile are laid out, in the words of Pillow; "" where that is not said."""
+    how = tile[3]
+    first = how[0] if isinstance(how, tuple) and how else how
+    return first if isinstance(first, str) else ""
+
+
+def _set_raw_mode(image: Image.Image, change: Callable[[str], str]) -> None:
+    tiles = []
+    for tile in _tiles(image):
+        mode, how = change(_raw_mode(tile)), tile[3]
+        changed = (mode, *how[1:]) if isinstance(how, tuple) else mode
+        tiles.append(tile._replace(args=changed) if hasattr(tile, "_replace") else (*tile[:3], changed))
+    image.tile = tiles  # type: ignore[attr-defined]
+
+
+def _tag(image: Image.Image, number: int) -> Any:
+    """The (first) value of a tag of a TIFF; None without it."""
+    value = getattr(image, "tag_v2", {}).get(number)
+    return value[0] if isinstance(value, tuple) and value else value
+
+
+def _tiff_bits(image: Image.Image) -> int:
+    """Of a number in a TIFF; 0 for other files."""
+    return int(_tag(image, BITS) or 0) if image.format == "TIFF" else 0
+
+
+def _ppm_white(image: Image.Image) -> int:
+    """The largest number in a PPM; 0 for other files."""
+    how = _tiles(image)[0][3] if image.format == "PPM" and _tiles(image) else ()
+    return how[1] if isinstance(how, tuple) and len(how) == 2 and isinstance(how[1], int) else 0

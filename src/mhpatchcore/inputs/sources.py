@@ -1,0 +1,297 @@
+"""Where images come from: folders, files, patterns, lists, archives, videos, arrays, functions that give images, or any
+collection of these; and what they are called.
+"""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import io
+import os
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn, cast
+
+import numpy as np
+from PIL import Image, ImageOps
+
+from mhpatchcore.errors import ImageError, ImageWarning, UserError
+from mhpatchcore.inputs.archives import is_archive, member_names
+from mhpatchcore.inputs.deep import depth_of
+from mhpatchcore.inputs.files import frames_of, is_file, open_bytes
+from mhpatchcore.inputs.lists import is_list, listed_paths
+from mhpatchcore.inputs.replay import Later, Replay
+from mhpatchcore.inputs.video import frame, is_frame, is_video, video_frames
+from mhpatchcore.runtime.arrays import Array
+
+ImageLike = str | Path | Array | Later
+GivenImage = ImageLike | Image.Image
+Images = GivenImage | Iterable[GivenImage] | Callable[[], Iterable[GivenImage]]
+
+SUFFIXES = (
+    *(".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp", ".pgm", ".ppm"),
+    *(".gif", ".jp2", ".avif"),
+)
+# a folder that holds these holds images, of which nobody should believe that they were read
+UNREAD_SUFFIXES = (
+    *(
+        ".heic",
+        ".heif",
+        ".jxl",
+        ".jxr",
+        ".j2k",
+        ".jpx",
+        ".exr",
+        ".hdr",
+        ".psd",
+        ".svg",
+        ".tga",
+        ".pbm",
+        ".pnm",
+    ),
+    *(".raw", ".dng", ".cr2", ".cr3", ".nef", ".arw", ".orf", ".rw2", ".dcm"),
+)
+FROM_PYTHON = "given in Python"
+NAMED = 3
+
+
+@dataclass(frozen=True, eq=False)
+class Gathered:
+    """Images, what each is called, and where they come from: the folder that holds them all, as an absolute path.
+
+    Names are relative to that folder. Arrays have numbers and come from Python.
+    """
+
+    images: tuple[ImageLike, ...]
+    names: tuple[str, ...]
+    source: str
+
+
+def gather(source: Images, as_given: bool = False) -> Gathered:
+    """The images in whatever was given, by name: each file once, in the order of the names or `as_given`.
+
+    So a list of a folder's files, in any order, is learnt like the folder. Arrays stay in their order.
+    """
+    found = _replayed(source) if callable(source) else list(_each(source))
+    folders = [folder for _, folder in found if folder is not None]
+    if not found or len(folders) < len(found):
+        numbered = enumerate(image for image, _ in found)
+        names = [str(image) if isinstance(image, str | Path) else f"array {i}" for i, image in numbered]
+        return Gathered(tuple(image for image, _ in found), tuple(names), FROM_PYTHON)
+    root = Path(os.path.commonpath(folders))
+    by_name: dict[str, ImageLike] = {}
+    for image, _ in found:
+        by_name.setdefault(_absolute(str(image)).relative_to(root).as_posix(), image)
+    names = list(by_name) if as_given else sorted(by_name, key=Path)
+    return Gathered(tuple(by_name[name] for name in names), tuple(names), str(root))
+
+
+def list_images(source: Images) -> list[ImageLike]:
+    """The images in whatever was given: those of a folder (recursively, sorted), of a file, a pattern, a collection."""
+    return list(each_image(source))
+
+
+def each_image(source: Images) -> Iterator[ImageLike]:
+    """`list_images`, one after the other."""
+    return (image for image, _ in _each(source))
+
+
+def single_image(source: Images) -> ImageLike | None:
+    """The image, where one was given and no folder, pattern or collection."""
+    if isinstance(source, str | Path):
+        several = (Path.is_dir, is_pattern, is_archive, is_list, is_video)
+        return None if any(true_of(Path(source)) for true_of in several) else source
+    if isinstance(source, np.ndarray):
+        return source if source.ndim != 4 else None
+    if isinstance(source, Later):
+        return source
+    return pixels_of(source) if isinstance(source, Image.Image) else None
+
+
+def pixels_of(image: Image.Image) -> Array:
+    """An image of Pillow as an array, upright: (H, W) or (H, W, 3) of uint8, or (H, W) of uint16 or float32."""
+    if image.mode in ("RGB", "RGBA") and depth_of(image) != "8-bit":
+        raise ImageError("Pillow reads colours of 16 bits as 8: give the path of the file, or an array")
+    try:
+        upright = ImageOps.exif_transpose(image)
+    except Exception as error:  # what is read only now may turn out to be damaged in any way
+        raise ImageError(f"cannot read an image of Pillow: {error}; give another") from error
+    if upright.mode.startswith("I"):
+        deep: Array = np.clip(np.asarray(upright), 0, 65535).astype(np.uint16)
+        return deep
+    return np.asarray(upright if upright.mode in ("L", "RGB", "F") else upright.convert("RGB"))
+
+
+def images_below(folder: Path) -> list[Path]:
+    """Image files in a folder and its subfolders, sorted, without hidden ones.
+
+    Links to folders are followed after all real folders, and no folder is read twice.
+    """
+
+    def refuse(error: OSError) -> None:
+        raise UserError(f"cannot read folder {error.filename}: {error.strerror}; change that or move it away")
+
+    found: list[Path] = []
+    unread: list[Path] = []
+    seen: set[str] = set()
+    waiting = [folder] if folder.is_dir() else []
+    while waiting:
+        for place, folders, names in os.walk(waiting.pop(0), onerror=refuse):
+            real = os.path.realpath(place)
+            folders[:] = sorted(name for name in folders if not name.startswith(".") and real not in seen)
+            waiting += [path for path in (Path(place, name) for name in folders) if path.is_symlink()]
+            if real in seen:
+                continue
+            seen.add(real)
+            files = [Path(place, name) for name in names if not name.startswith(".")]
+            found += [path for path in files if path.suffix.lower() in SUFFIXES and path.is_file()]
+            unread += [path for path in files if path.suffix.lower() in UNREAD_SUFFIXES]
+    if unread:
+        some = ", ".join(map(str, sorted(unread)[:NAMED])) + ", …" * (len(unread) > NAMED)
+        warnings.warn(
+            f"{len(unread)} of the files in {folder} cannot be read and are left out ({some}): "
+            "save them as PNG, TIFF or JPEG",
+            ImageWarning,
+            stacklevel=2,
+        )
+    return sorted(found)
+
+
+def spread(n: int, size: int) -> list[int]:
+    """At most `size` of the indices of n images, evenly spread.
+
+    >>> spread(10, 3)
+    [1, 5, 8]
+    """
+    size = min(size, n)
+    return [int((i + 0.5) * n / size) for i in range(size)]
+
+
+def leads_somewhere(path: str | Path) -> bool:
+    """Whether there is anything at a path, or may be if it is a pattern."""
+    return Path(path).exists() or is_pattern(path) or is_there(path)
+
+
+def is_pattern(path: str | Path) -> bool:
+    """Whether it is something like parts/*.png, and not the name of a file."""
+    return glob.has_magic(str(path)) and not Path(path).exists()
+
+
+def is_there(name: str | Path) -> bool:
+    """Whether an image of this name can be looked for further: a file, a member of an archive, a stack, a frame."""
+    return all(map(is_file, frames_of(name) or [name])) or is_frame(name)
+
+
+def fetched(source: ImageLike) -> str | Path | Array:
+    """What has to be made is made: an image of a function, a frame of a video. Others stay."""
+    if isinstance(source, Later):
+        made = source.made()
+        return pixels_of(made) if isinstance(made, Image.Image) else made
+    return frame(source) if isinstance(source, str | Path) and is_frame(source) else source
+
+
+def content_hash(source: ImageLike) -> str:
+    """What tells an image from all others, whatever it is called: the SHA-256 of its file, or of its pixels.
+
+    That of a stack is made of those of its frames.
+    """
+    image = fetched(source)
+    if isinstance(image, np.ndarray):
+        digest = hashlib.sha256(f"{image.dtype.str} {image.shape}".encode())
+        digest.update(np.ascontiguousarray(image).data)
+        return digest.hexdigest()
+    frames = frames_of(image)
+    if frames:
+        return hashlib.sha256(" ".join(map(content_hash, frames)).encode()).hexdigest()
+    with open_bytes(image) as file:
+        try:
+            return hashlib.file_digest(cast(io.BytesIO, file), "sha256").hexdigest()
+        except OSError as error:
+            raise ImageError(f"cannot read image {image}: {error.strerror}; replace or remove it") from error
+
+
+def told(source: ImageLike) -> str:
+    """An image in a message."""
+    return "given as an array" if isinstance(source, np.ndarray) else str(source)
+
+
+def _replayed(run: Callable[[], Iterable[GivenImage]]) -> list[tuple[ImageLike, Path | None]]:
+    """The images of a function, to be made when they are needed."""
+    replay = Replay(run)
+    return [(Later(replay, number), None) for number in range(replay.length)]
+
+
+def _each(source: Images) -> Iterator[tuple[ImageLike, Path | None]]:
+    """Every image with the folder it was found in, which arrays do not have."""
+    if isinstance(source, str | Path):
+        if not leads_somewhere(source):
+            raise UserError(f"there is no file or folder {source}; check the path")
+        yield from _at(source)
+    elif isinstance(source, Image.Image) or (isinstance(source, np.ndarray) and source.ndim < 4):
+        raise UserError("one array is one image: give a list of them")
+    elif callable(source):
+        yield from _each(source())
+    elif isinstance(source, Iterable):
+        for one in source:
+            yield from _of(one)
+    else:
+        _refuse(source)
+
+
+def _of(one: Any) -> Iterator[tuple[ImageLike, Path | None]]:
+    """What one item of a collection stands for."""
+    if isinstance(one, str | Path):
+        yield from _at(one)
+    elif isinstance(one, Image.Image):
+        yield pixels_of(one), None
+    elif isinstance(one, np.ndarray):
+        yield from ((image, None) for image in (one if one.ndim == 4 else [one]))
+    elif isinstance(one, Later):
+        yield one, None
+    else:
+        _refuse(one)
+
+
+def _at(path: str | Path) -> Iterator[tuple[ImageLike, Path]]:
+    """The images at a path. One where nothing is stays: whoever reads it will say so."""
+    if Path(path).is_dir():
+        images = images_below(Path(path))
+        if not images:
+            raise UserError(f"no images in {path} (looked for {', '.join(SUFFIXES)}, also in its subfolders)")
+        yield from ((image, _absolute(path)) for image in images)
+    elif is_pattern(path):
+        matches = sorted(map(Path, glob.glob(str(path), recursive=True)))  # noqa: PTH207 (absolute ones too)
+        images = [match for match in matches if match.suffix.lower() in SUFFIXES and match.is_file()]
+        images += [image for match in matches if match.is_dir() for image in images_below(match)]
+        if not images:
+            raise UserError(f"no images match {path}; check the pattern")
+        yield from ((image, _absolute(image).parent) for image in dict.fromkeys(images))
+    elif is_archive(path):
+        members = [name for name in member_names(path) if Path(name).suffix.lower() in SUFFIXES]
+        if not members:
+            raise UserError(f"no images in {path} (looked for {', '.join(SUFFIXES)})")
+        yield from ((f"{path}/{name}", _absolute(path)) for name in members)
+    elif is_video(path):
+        yield from ((name, _absolute(path)) for name in video_frames(path))
+    elif is_list(path):
+        for entry in listed_paths(path):
+            if not leads_somewhere(entry) or is_list(entry):
+                raise UserError(f"list {path}: there is no image {entry}; correct the line")
+            yield from _at(entry)
+    else:
+        yield path, _absolute(path).parent
+
+
+def _absolute(path: str | Path) -> Path:
+    """Absolute, without . and .. but through the links it names."""
+    return Path(os.path.abspath(path))  # noqa: PTH100 (Path.absolute keeps ..)
+
+
+def _refuse(what: object) -> NoReturn:
+    kind = "None" if what is None else f"{type(what).__name__} ({what!r:.40})"
+    raise UserError(
+        "images are a folder, a file, a pattern such as 'parts/*.png', arrays, images of Pillow, "
+        f"a list of these, or a function that gives them; this is {kind}"
+    )

@@ -1,0 +1,60 @@
+"""A fit with a look at its images: which stand apart, how well the bank covers them, and the model without suspects."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mhpatchcore.backbone.session import Backbone
+from mhpatchcore.config import Config
+from mhpatchcore.fitting.calibrating import banked
+from mhpatchcore.fitting.execution import Execution
+from mhpatchcore.fitting.extraction import extracted, without
+from mhpatchcore.fitting.passes import Fitted, learn
+from mhpatchcore.inputs.sources import ImageLike
+from mhpatchcore.inspection.coverage import Coverage, measure_coverage
+from mhpatchcore.inspection.suspicion import Ranking, Scrutiny, rank_images
+
+
+@dataclass(frozen=True, eq=False)
+class Studied:
+    """What a fit has found out, and what was asked about its images.
+
+    `excluded` are the indices of images that were left out as suspicious; the indices in `fitted` count without them,
+    those of the `ranking` with them.
+    """
+
+    fitted: Fitted
+    excluded: tuple[int, ...] = ()
+    ranking: Ranking | None = None
+    coverage: Coverage | None = None
+
+
+def studied(
+    images: Sequence[ImageLike],
+    backbones: Sequence[Backbone],
+    config: Config,
+    execution: Execution,
+    scrutiny: Scrutiny,
+) -> Studied:
+    """Fit, find out what `scrutiny` asks for, and learn anew if some images are to be left out."""
+    scrutiny.to_exclude(len(images))  # too many are refused before the work
+    with extracted(images, backbones, config, execution) as extraction:
+        fitted = learn(extraction, backbones, config, execution)
+        if not (scrutiny.ranks or scrutiny.coverage):
+            return Studied(fitted)
+        banks = [banked(scale, config) for scale in fitted.scales]
+        ranking = (
+            rank_images(extraction.store, extraction.learnt, banks, execution) if scrutiny.ranks else None
+        )
+        excluded: tuple[int, ...] = ()
+        if ranking is not None:
+            excluded = ranking.images[: scrutiny.to_exclude(len(extraction.learnt))]
+        if excluded:
+            extraction = without(extraction, set(excluded), config, execution)
+            fitted = learn(extraction, backbones, config, execution)
+            banks = [banked(scale, config) for scale in fitted.scales]
+        coverage = None
+        if scrutiny.coverage:
+            coverage = measure_coverage(extraction.store, extraction.learnt, banks[0], config, execution)
+        return Studied(fitted, tuple(sorted(excluded)), ranking, coverage)

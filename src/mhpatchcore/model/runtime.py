@@ -1,0 +1,69 @@
+"""A model ready to score: sessions made once, shared by all threads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from threading import Lock
+from typing import Any
+
+import numpy as np
+
+from mhpatchcore.backbone.session import make_session
+from mhpatchcore.config import Config
+from mhpatchcore.fitting.scale import Scale
+from mhpatchcore.fitting.tasks import Scored, scored_by
+from mhpatchcore.runtime.arrays import Array
+from mhpatchcore.runtime.parallel import one_blas_thread
+from mhpatchcore.scoring.graph import Head
+
+
+class Runtime:
+    """Heads and sessions of a model's scales. Each is made when first asked for, by one thread while others wait.
+
+    One image at a time is scored on all cores; many side by side take one core each, which is faster for them all.
+    """
+
+    def __init__(self, scales: Sequence[Scale], config: Config) -> None:
+        self._scales, self._config = tuple(scales), config
+        self._lock = Lock()
+        self._heads: tuple[Head, ...] | None = None
+        self._sessions: dict[int, tuple[Any, ...]] = {}
+
+    @property
+    def heads(self) -> tuple[Head, ...]:
+        with self._lock:
+            return self._made_heads()
+
+    @property
+    def one_at_a_time(self) -> tuple[Any, ...]:
+        """A session for each scale that uses all cores."""
+        return self._session(0)
+
+    @property
+    def side_by_side(self) -> tuple[Any, ...]:
+        """A session for each scale that uses one core per call."""
+        return self._session(1)
+
+    def warm_up(self) -> None:
+        """Make the sessions and run each once, so that the first part on the line need not wait."""
+        for i, (scale, session) in enumerate(zip(self._scales, self.one_at_a_time, strict=True)):
+            self.score(i, session, np.zeros((*scale.size, 3), np.uint8))
+
+    def score(self, scale: int, session: Any, view: Array) -> Scored:
+        """One view (H, W, 3) at one scale."""
+        head = self.heads[scale]
+        feed = {"image": np.ascontiguousarray(view[None], np.float32), "penalty": head.no_penalty}
+        return scored_by(session, feed, head.grid)
+
+    def _session(self, threads: int) -> tuple[Any, ...]:
+        with self._lock:
+            if threads not in self._sessions:
+                with one_blas_thread():
+                    graphs = [head.whole_graph for head in self._made_heads()]
+                self._sessions[threads] = tuple(make_session(graph, threads) for graph in graphs)
+            return self._sessions[threads]
+
+    def _made_heads(self) -> tuple[Head, ...]:
+        if self._heads is None:
+            self._heads = tuple(scale.head(self._config) for scale in self._scales)
+        return self._heads

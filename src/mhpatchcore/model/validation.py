@@ -1,0 +1,203 @@
+"""Is a model file consistent? Shapes against each other, types, ranges, finite numbers, indices against names.
+
+Hashes tell damage; these checks tell a file that was made up, by another program or with intent. What passes can be
+scored with: no number in it can crash a graph or silence a verdict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from math import isfinite
+from typing import Any
+
+import numpy as np
+import onnx
+from google.protobuf.message import DecodeError
+from onnx import TensorProto
+
+from mhpatchcore.backbone.descriptors import LOCAL
+from mhpatchcore.backbone.safety import check_harmless
+from mhpatchcore.config import Config
+from mhpatchcore.fitting.duplicates import SIDE
+from mhpatchcore.model.value import Model
+from mhpatchcore.runtime.arrays import Array
+
+MOST_PATCHES = 2**40
+MOST_CELLS = 2**22
+MOST_DISTANCES = 2**31  # between the patches of a view and the bank's rows, 8 GB
+LARGEST = 1.001 * float(np.finfo(np.float16).max)  # descriptors are halves, and what comes of them is no larger
+
+
+def check_document(document: Mapping[str, Any]) -> None:
+    """The kinds of what the JSON document says."""
+    _expect(isinstance(document["version"], str), "it names no version")
+    _expect(isinstance(document["config"], dict), "its settings are no table")
+    missing = {field.name for field in fields(Config)} - set(document["config"])
+    _expect(not missing, f"the setting {min(missing, default='')} is missing")
+    for name in ("images", "hashes", "excluded"):
+        _expect(_texts(document[name]), f"{name} are not texts")
+    _expect(len(document["hashes"]) == len(document["images"]), "images and hashes differ in number")
+    _expect(isinstance(document["history"], list), "its history is no list")
+    for event in document["history"]:
+        texts = all(isinstance(event[name], str) for name in ("what", "source", "when", "version"))
+        _expect(texts and _whole(event["images"]) and _whole(event["total"]), "an event is not of its kind")
+        _expect(_number(event["false_alarm"]), "an event has no rate")
+    told = document["calibration"]
+    _expect(
+        _number(told["false_alarm"]) and isinstance(told["method"], str), "its calibration is not of its kind"
+    )
+    _expect(isinstance(document["scales"], list) and document["scales"] != [], "it has no scales")
+    for scale in document["scales"]:
+        _expect(
+            _whole(scale["n_patches"]) and 0 < scale["n_patches"] < MOST_PATCHES, "n_patches is out of range"
+        )
+        for name in ("lam", "jitter", "retained"):
+            _expect(_number(scale[name]) and 0 <= scale[name] <= 1 + 1e-9, f"{name} is out of range")
+        _check_backbone(scale["backbone"])
+    _expect(isinstance(document["sha256"], dict), "it names no hashes")
+
+
+def check_tensors(document: Mapping[str, Any], tensors: Mapping[str, Array]) -> None:
+    """Every tensor is there, with its shape and type, and finite."""
+    n = len(tensors["calibration.scores"])
+    expected: dict[str, tuple[tuple[int | None, ...], str]] = {
+        "images.thumbnails": ((len(document["images"]), SIDE**2), "f2"),
+        "calibration.scores": ((n,), "f4"),
+        "calibration.peaks": ((n,), "f4"),
+        "deciding.images": ((len(tensors["deciding.images"]),), "i4"),
+    }
+    kept = len(tensors["deciding.images"])
+    _expect(kept in (0, n), "there are not as many deciding patches as scores")
+    for i, scale in enumerate(document["scales"]):
+        d = sum(channels for channels, _, _ in scale["backbone"]["maps"])
+        k, K = len(tensors[f"{i}.whitening.A"]), len(tensors[f"{i}.bank.raw"])
+        cells = tensors[f"{i}.deciding.cells"]
+        t = cells.shape[1] if cells.ndim == 2 else -1
+        _expect(1 <= k <= d, f"{i}.whitening.A has no directions")
+        _expect(K >= 1, f"{i}.bank has no rows")
+        raw = "f2" if tensors[f"{i}.bank.raw"].dtype == np.float16 else "f4"
+        expected |= {
+            f"{i}.moments.mean": ((d,), "f8"),
+            f"{i}.moments.M2": ((d, d), "f8"),
+            f"{i}.moments.rest": ((d,), "f8"),
+            f"{i}.variances": ((None,), "f8"),
+            f"{i}.whitening.A": ((k, d), "f8"),
+            f"{i}.bank.raw": ((K, d), raw),
+            f"{i}.bank.origin": ((K, 4), "i4"),
+            f"{i}.bank.weights": ((K,), "f4"),
+            f"{i}.deciding.cells": ((kept, t), "i4"),
+            f"{i}.deciding.rows": ((kept, t, d), "f2"),
+            f"{i}.graph": ((None,), "u1"),
+        }
+    for name, (shape, kind) in expected.items():
+        tensor = tensors[name]
+        fits = len(shape) == tensor.ndim and all(
+            wanted in (None, found) for wanted, found in zip(shape, tensor.shape, strict=True)
+        )
+        _expect(fits and tensor.dtype == np.dtype(kind), f"{name} is {tensor.dtype} {tensor.shape}")
+        _expect(
+            kind[0] != "f" or bool(np.isfinite(tensor).all()), f"{name} holds numbers that are not finite"
+        )
+    unknown = set(tensors) - set(expected)
+    _expect(not unknown, f"{min(unknown, default='')} is no part of a model")
+    _expect(set(document["sha256"]) == set(expected), "hashes and tensors differ")
+
+
+def check_model(model: Model) -> None:
+    """Numbers against each other."""
+    infos = [scale.backbone.info for scale in model.scales]
+    sizes = tuple((info.height, info.width, info.pool) for info in infos)
+    _expect(sizes == model.config.sizes, "views and settings differ in size")
+    _expect(model.config.false_alarm == model.calibration.false_alarm, "its rates differ")
+    _expect(model.config.threshold == model.calibration.rule, "its rules for the threshold differ")
+    _expect(bool((model.calibration.scores >= 0).all()), "a calibration score is negative")
+    _expect(bool((model.calibration.peaks >= 0).all()), "a calibration peak is negative")
+    _expect(model.n_learnt <= len(model.images), "it has learnt from more images than it names")
+    for i, scale in enumerate(model.scales):
+        info = scale.backbone.info
+        _expect(scale.moments.n == model.n_learnt * info.patches, f"{i}.moments are not of whole images")
+        image, view, row, column = scale.origin.T
+        single = image >= 0
+        _expect(info.patches * len(scale.raw) <= MOST_DISTANCES, f"{i}.bank is too large for its grid")
+        _expect(
+            bool((image < len(model.images)).all() and (image >= -1).all()), f"{i}.bank has unknown images"
+        )
+        _expect(bool((view[single] == 0).all()), f"{i}.bank has unknown views")
+        inside = (row >= 0) & (row < info.grid[0]) & (column >= 0) & (column < info.grid[1])
+        _expect(bool(inside[single].all()), f"{i}.bank has places outside of the grid")
+        _expect(
+            bool(((scale.weights > 0) & (scale.weights <= 1)).all()), f"{i}.bank has weights out of range"
+        )
+        _expect(bool((np.diag(scale.moments.M2) >= 0).all()), f"{i}.moments have a negative variance")
+        means = np.abs(scale.moments.mean).max(), np.abs(scale.moments.rest).max(), np.abs(scale.raw).max()
+        _expect(max(map(float, means)) <= LARGEST, f"{i}.moments or {i}.bank are larger than descriptors are")
+        scatter = np.abs(scale.moments.M2).max()
+        _expect(scatter <= scale.moments.n * LARGEST**2, f"{i}.moments are larger than descriptors allow")
+        _expect(bool((scale.variances >= 0).all()), f"{i}.variances are negative")
+        for one in model.calibration.deciding:
+            cells = one.cells[i]
+            _expect(
+                bool(((cells >= 0) & (cells < info.patches)).all()),
+                "deciding patches lie outside of the grid",
+            )
+            _expect(-1 <= one.image < len(model.images), "deciding patches are of unknown images")
+    _check_graphs(model)
+
+
+def _check_graphs(model: Model) -> None:
+    """A network takes the view that is told of it, gives those maps, and does nothing else."""
+    for scale in model.scales:
+        info = scale.backbone.info
+        try:
+            network = onnx.load_model_from_string(scale.backbone.graph)
+        except DecodeError as error:
+            raise ValueError("its network is no ONNX graph") from error
+        check_harmless(network, (1, info.height, info.width, 3))
+        graph = network.graph
+        inputs, outputs = ([_told(one) for one in side] for side in (graph.input, graph.output))
+        view = ("image", TensorProto.FLOAT, (info.height, info.width, 3))
+        maps = [(f"{LOCAL}{i}", TensorProto.FLOAT16, shape) for i, shape in enumerate(info.maps)]
+        _expect(inputs == [view] and outputs == maps, "its network does not fit to its description")
+
+
+def _told(value: Any) -> tuple[str, int, tuple[int, ...]]:
+    """A graph's input or output: its name, type, and shape behind the first axis."""
+    tensor = value.type.tensor_type
+    return value.name, tensor.elem_type, tuple(dim.dim_value for dim in tensor.shape.dim[1:])
+
+
+def _check_backbone(told: Mapping[str, Any]) -> None:
+    for name in ("name", "weights_sha256", "weights_source", "descriptor", "precision"):
+        _expect(isinstance(told[name], str), f"the backbone's {name} is no text")
+    _expect(_texts(told["layers"]), "the backbone's layers are not texts")
+    for name in ("height", "width"):
+        _expect(_whole(told["pool"]) and told["pool"] >= 1, "the backbone's pool is out of range")
+        _expect(_whole(told[name]) and 1 <= told[name] <= 2**14, f"the view's {name} is out of range")
+    maps = told["maps"]
+    _expect(
+        isinstance(maps, list) and len(maps) == len(told["layers"]) > 0, "layers and maps differ in number"
+    )
+    for shape in maps:
+        _expect(
+            len(shape) == 3 and all(_whole(side) and side > 0 for side in shape), "a map is not of its kind"
+        )
+        _expect(shape[1] * shape[2] <= MOST_CELLS, "a map is absurdly large")
+        _expect(shape[1] <= maps[0][1] and shape[2] <= maps[0][2], "the first map is not the finest")
+
+
+def _expect(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise ValueError(otherwise)
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _texts(values: Any) -> bool:
+    return isinstance(values, list) and all(isinstance(value, str) for value in values)

@@ -1,0 +1,72 @@
+"""A fitted model, as a value: what a model file holds. Everything that changes a model makes a new one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from mhpatchcore.calibration.conformal import Calibration
+from mhpatchcore.config import Config
+from mhpatchcore.fitting.duplicates import SIDE
+from mhpatchcore.fitting.passes import Fitted
+from mhpatchcore.fitting.previous import Previous, PreviousScale
+from mhpatchcore.fitting.scale import Scale
+from mhpatchcore.model.history import Event
+from mhpatchcore.runtime.arrays import Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """Backbone, metric and bank of every scale, the calibration, and where all of it comes from.
+
+    `images` names the training images; `hashes` and `thumbnails` (n, 64) tell them from others. A bank row's origin
+    (image, view, row, column) points into them. `history` says what was done when; `excluded` are images that were
+    left out of a fit because they stood too far from the others.
+    """
+
+    config: Config
+    scales: tuple[Scale, ...]
+    calibration: Calibration
+    images: tuple[str, ...]
+    hashes: tuple[str, ...]
+    thumbnails: Floats
+    history: tuple[Event, ...] = ()
+    excluded: tuple[str, ...] = ()
+
+    @staticmethod
+    def of(
+        config: Config,
+        fitted: Fitted,
+        images: tuple[str, ...],
+        earlier: Sequence[Previous],
+        history: tuple[Event, ...],
+        excluded: tuple[str, ...] = (),
+    ) -> Model:
+        """What a fit has found out; the first images are those of models that have grown."""
+        old = tuple(hash_ for one in earlier for hash_ in one.hashes)
+        new = range(len(old), len(images))
+        hashes = (*old, *(fitted.hashes.get(i, "") for i in new))
+        unknown = np.zeros(SIDE**2, np.float16)  # of an image that could not be read
+        fresh = [fitted.thumbnails.get(i, unknown) for i in new]
+        thumbnails = np.concatenate(
+            [*(one.thumbnails for one in earlier), np.array(fresh, np.float16).reshape(-1, SIDE**2)]
+        )
+        return Model(config, fitted.scales, fitted.calibration, images, hashes, thumbnails, history, excluded)
+
+    @property
+    def n_learnt(self) -> int:
+        """How many images it has learnt from: all of `images` but the broken and the held-out ones."""
+        return self.scales[0].moments.n // self.scales[0].backbone.info.patches
+
+    @property
+    def rows(self) -> int:
+        """Rows of the bank, of all scales."""
+        return sum(len(scale.raw) for scale in self.scales)
+
+    @property
+    def previous(self) -> Previous:
+        """What a larger model can go on from."""
+        scales = tuple(PreviousScale(scale.moments, scale.raw, scale.origin) for scale in self.scales)
+        return Previous(scales, self.calibration, self.hashes, self.thumbnails)

@@ -1,0 +1,57 @@
+"""The original PatchCore coreset: farthest-first over the whole pool."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from plain_selection import chunks, distinct, pool_of, select
+
+from mhpatchcore.bank.farthest_first import farthest_first
+from mhpatchcore.bank.offline_greedy import offline_greedy, random_directions
+from mhpatchcore.bank.patches import Stream
+
+
+@pytest.mark.parametrize("K", [1, 25, 1000])
+def test_it_is_farthest_first_over_the_pool(K: int) -> None:
+    made = chunks(5)
+    assert np.array_equal(offline_greedy(Stream.of(made), K).z, select(pool_of(made), K))
+
+
+def test_by_fraction() -> None:
+    made = chunks(5, high=1000)
+    assert len(offline_greedy(Stream.of(made), fraction=0.1)) == 20
+    assert len(offline_greedy(Stream.of(made), fraction=1.0)) == 200
+    assert len(offline_greedy(Stream.of(made), K=7, fraction=0.1)) == 7
+    assert len(offline_greedy(Stream.of(made), fraction=1e-9)) == 1
+
+
+def test_start_rules() -> None:
+    made = chunks(5, high=1000)
+    z = pool_of(made)
+    centre = ((z - z.mean(axis=0)) ** 2).sum(axis=1).argmin()
+    assert np.array_equal(offline_greedy(Stream.of(made), 1, start="first").z[0], z[0])
+    assert np.array_equal(offline_greedy(Stream.of(made), 1, start="centre").z[0], z[centre])
+    starts = [offline_greedy(Stream.of(made), 1, start="random", seed=seed).origin[0] for seed in range(5)]
+    again = [offline_greedy(Stream.of(made), 1, start="random", seed=seed).origin[0] for seed in range(5)]
+    assert np.array_equal(starts, again) and distinct(np.array(starts)) > 1
+
+
+def test_it_chooses_by_its_projection() -> None:
+    made = chunks(5, dim=12)
+    z = pool_of(made)
+    rows = farthest_first(z @ random_directions(12, 2, seed=3), 15)
+    bank = offline_greedy(Stream.of(made), 15, projection=2, seed=3)
+    assert np.array_equal(bank.z, z[rows])
+    assert not np.array_equal(bank.z, offline_greedy(Stream.of(made), 15).z)
+
+
+def test_random_directions_keep_squared_length_on_average() -> None:
+    x = np.random.default_rng(0).normal(size=(200, 30))
+    ratio = ((x @ random_directions(30, 2000, seed=0)) ** 2).sum(axis=1) / (x**2).sum(axis=1)
+    assert ratio.mean() == pytest.approx(1, abs=0.05)
+
+
+def test_a_fraction_is_of_all_patches_that_were_ever_seen() -> None:
+    old = chunks(1, high=1000)[0]
+    stream = Stream.of(chunks(2, high=1000, seed=1), earlier=(old.take(np.arange(10)),))
+    assert len(offline_greedy(stream, fraction=0.1, patches=300)) == 30

@@ -1,0 +1,73 @@
+"""Another threshold for a fitted model: at another rate, from other images, or from more of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from small_detector import small_detector, vials
+
+from mhpatchcore import Detector, Execution, UserError
+from mhpatchcore.calibration.deciding_patches import NOT_LEARNT
+
+
+@pytest.fixture(scope="module", params=[{}, {"sizes": "64,96"}], ids=["one scale", "two scales"])
+def detector(request: pytest.FixtureRequest) -> Detector:
+    return small_detector(**request.param)
+
+
+def test_another_rate_changes_the_threshold_alone(detector: Detector) -> None:
+    loose = detector.calibrated(0.3)
+    assert loose.threshold < detector.threshold
+    assert loose.calibration.pixel_threshold < detector.calibration.pixel_threshold
+    assert (loose.config.false_alarm, detector.config.false_alarm) == (0.3, 0.01)
+    assert loose.scales is detector.scales and loose.calibration.n == detector.calibration.n
+    assert loose.calibrated(0.01).threshold == detector.threshold
+    picture = vials(60, 1)[0]
+    assert loose.score(picture).score == detector.score(picture).score
+
+
+def test_further_images_replace_the_scores_or_join_them(detector: Detector) -> None:
+    fresh = vials(50, 6)
+    replaced, added = detector.calibrated(0.2, fresh), detector.calibrated(0.2, fresh, add=True)
+    assert (replaced.calibration.n, replaced.calibration.method) == (6, "held-out")
+    assert (added.calibration.n, added.calibration.method) == (14, "cross-image and held-out")
+    scores = [result.score for result in detector.score(fresh)]
+    assert np.allclose(replaced.calibration.scores, scores, rtol=1e-4)
+    assert np.array_equal(added.calibration.scores[:8], detector.calibration.scores)
+    assert np.array_equal(added.calibration.scores[8:], replaced.calibration.scores)
+    assert {one.image for one in replaced.calibration.deciding} == {NOT_LEARNT}
+    assert replaced.calibration.supported_rate == 0.2
+    assert detector.calibrated(images=fresh).calibration.supported_rate == pytest.approx(1 / 7)
+
+
+def test_a_calibrated_model_survives_its_file(detector: Detector, tmp_path: Path) -> None:
+    changed = detector.calibrated(0.2, vials(50, 6), add=True)
+    changed.save(tmp_path / "part.mhpc")
+    loaded = Detector.load(tmp_path / "part.mhpc")
+    assert loaded.threshold == changed.threshold and loaded.config == changed.config
+    assert loaded.history == changed.history
+
+
+def test_learnt_images_cannot_calibrate(detector: Detector) -> None:
+    with pytest.raises(UserError, match="already"):
+        detector.calibrated(images=vials(0, 8))
+
+
+def test_broken_images_can_be_left_out(detector: Detector, tmp_path: Path) -> None:
+    Image.fromarray(vials(50, 1)[0]).save(tmp_path / "a.png")
+    (tmp_path / "b.png").write_bytes(b"torn")
+    with pytest.raises(UserError, match=r"b\.png"):
+        detector.calibrated(images=tmp_path)
+    careful = Execution(skip_broken=True)
+    assert detector.calibrated(images=tmp_path, execution=careful).calibration.n == 1
+    with pytest.raises(UserError, match="none of the images could be read"):
+        detector.calibrated(images=[tmp_path / "b.png"], execution=careful)
+
+
+@pytest.mark.parametrize("rate", [0.0, 1.0, -1.0])
+def test_a_rate_lies_between_zero_and_one(detector: Detector, rate: float) -> None:
+    with pytest.raises(UserError, match=r"false.alarm"):
+        detector.calibrated(rate)

@@ -1,0 +1,140 @@
+"""The detector from Python: what it takes, and the options of a fit."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from small_detector import small_detector, vials, with_threshold
+
+import mhpatchcore
+from mhpatchcore import PRESETS, Config, Detector, UserError
+from mhpatchcore.config import parse_sizes
+
+SMALL: dict[str, Any] = {"sizes": 96, "K": 100}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Four images in a folder."""
+    place = tmp_path_factory.mktemp("parts")
+    for i, pixels in enumerate(vials(0, 4)):
+        Image.fromarray(pixels).save(place / f"{i}.png")
+    return place
+
+
+def test_a_fit_takes_whatever_holds_images(folder: Path) -> None:
+    arrays = vials(0, 4)
+    expected = Detector.fit(folder, **SMALL)
+    paths = [folder / f"{i}.png" for i in range(4)]
+    everything = (
+        str(folder),
+        f"{folder}/*.png",
+        paths,
+        iter(map(str, paths)),
+        arrays,
+        np.stack(arrays),
+        [Image.open(path) for path in paths],
+    )
+    for given in everything:
+        detector = Detector.fit(given, **SMALL)  # type: ignore[arg-type]
+        assert np.array_equal(detector.scales[0].raw, expected.scales[0].raw)
+        assert detector.threshold == expected.threshold
+
+
+def test_a_score_takes_whatever_holds_images(folder: Path) -> None:
+    detector = small_detector()
+    expected = [detector.score(pixels).score for pixels in vials(0, 4)]
+    first = folder / "0.png"
+    for one in (first, str(first), vials(0, 1)[0], Image.open(first)):
+        assert detector.score(one).score == pytest.approx(expected[0], rel=1e-5)
+    paths = sorted(folder.iterdir())
+    many = (folder, f"{folder}/?.png", paths, iter(paths), np.stack(vials(0, 4)), map(Image.open, paths))
+    for given in many:
+        results = detector.score(given)  # type: ignore[arg-type]
+        assert [result.score for result in results] == pytest.approx(expected, rel=1e-5)  # type: ignore[attr-defined]
+    assert len(list(detector.score_many(folder))) == 4
+
+
+def test_what_is_no_image_is_told_in_a_sentence(tmp_path: Path) -> None:
+    detector = small_detector()
+    for wrong in (None, 3, [None]):
+        for take in (Detector.fit, detector.score, detector.updated):
+            with pytest.raises(UserError, match="images are a folder, a file, a pattern"):
+                take(wrong)  # type: ignore[operator]
+    with pytest.raises(UserError, match="give a list"):
+        Detector.fit(vials(0, 1)[0])
+    with pytest.raises(UserError, match="no images to learn from"):
+        Detector.fit([])
+    with pytest.raises(UserError, match=r"there is no image .*gone\.png"):
+        detector.score(tmp_path / "gone.png")
+    with pytest.raises(UserError, match="explain takes one image"):
+        detector.explain(detector.score(vials(0, 1)[0]))
+
+
+def test_an_image_of_pillow_is_explained() -> None:
+    (pixels,) = vials(0, 1)
+    evidence = small_detector().explain(Image.fromarray(pixels))
+    assert evidence.places == small_detector().explain(pixels).places
+
+
+def test_options_are_settings(folder: Path) -> None:
+    detector = Detector.fit(folder, Config(sigma=2.0), **SMALL, false_alarm=0.2, seed=3)
+    config = detector.config
+    assert (config.sigma, config.K, config.false_alarm, config.seed) == (2.0, 100, 0.2, 3)
+    assert config.sizes == parse_sizes(96) and detector.model.rows == 100
+
+
+def test_a_preset_by_name(folder: Path) -> None:
+    config = Detector.fit(folder, preset="mh", **SMALL).config
+    expected = PRESETS["mh"].config
+    assert (
+        (config.shrinkage, config.constructor) == (expected.shrinkage, expected.constructor) == (0.07, "tree")
+    )
+    assert (config.K, config.sizes) == (100, parse_sizes(96))  # options win
+    with pytest.raises(UserError, match="unknown preset 'best'"):
+        Detector.fit(folder, preset="best")
+    with pytest.raises(UserError, match="a preset or a config"):
+        Detector.fit(folder, Config(), preset="fast")
+
+
+def test_no_option_is_untyped() -> None:
+    for method in (Detector.fit, Detector.study, Detector.calibrated, Detector.updated):
+        parameters = inspect.signature(method).parameters.values()
+        assert not [one.name for one in parameters if one.kind is inspect.Parameter.VAR_KEYWORD]
+        assert not [one.name for one in parameters if one.annotation in (Any, "Any", inspect.Parameter.empty)
+                    and one.name != "self"]  # fmt: skip
+
+
+def test_the_public_names_are_shown_and_documented() -> None:
+    names = dir(mhpatchcore)
+    assert set(names) == set(mhpatchcore.__all__)
+    for name in names:
+        value = getattr(mhpatchcore, name)
+        if not inspect.isclass(value):
+            continue
+        assert inspect.getdoc(value), name
+        for member, what in vars(value).items():
+            if not member.startswith("_") and (
+                inspect.isfunction(what) or isinstance(what, property | staticmethod)
+            ):
+                assert getattr(what, "__doc__", None), f"{name}.{member} has no docstring"
+
+
+def test_a_verdict_has_three_values() -> None:
+    (pixels,) = vials(20, 1)
+    found = {}
+    for threshold in (1e9, 1e-3, float("inf")):
+        result = with_threshold(small_detector(), threshold).score(pixels)
+        told = result.to_json()
+        assert result.verdict == told["verdict"] and result.verdict in repr(result)
+        found[result.verdict] = (result.is_anomalous, told["is_anomalous"], told["threshold"] is None)
+    assert found == {
+        "normal": (False, False, False),
+        "anomalous": (True, True, False),
+        "no threshold": (False, None, True),
+    }

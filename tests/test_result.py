@@ -1,0 +1,75 @@
+"""A result's map, mask and regions agree, though a large map is never held whole."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mhpatchcore import result as result_module
+from mhpatchcore.inputs.views import View
+from mhpatchcore.result import PEAK_SHARE, Result, ViewScores
+from mhpatchcore.scoring.maps import regions_of
+
+
+def made_up(
+    height: int, width: int, resize: int | None = None, pixel_threshold: float = 8.0, scales: int = 1
+) -> Result:
+    """Two spots on a calm map, seen at one scale or more."""
+    rng = np.random.default_rng(0)
+    views = []
+    for side in (64, 96)[:scales]:
+        a = rng.random((8, 8)).astype(np.float32)
+        a[2, 5], a[6, 1] = 40, 30
+        where = View(side, side, resize).geometry(height, width)
+        views.append(ViewScores(a, where, (side, side), 2.0))
+    return Result(None, 9.0, 5.0, 0.5, pixel_threshold, tuple(views))
+
+
+CASES = [(120, 90, None, 1), (90, 120, 128, 1), (120, 90, None, 2), (90, 120, 128, 2)]
+
+
+@pytest.mark.parametrize(("height", "width", "resize", "scales"), CASES)
+def test_regions_are_those_of_the_whole_map(
+    monkeypatch: pytest.MonkeyPatch, height: int, width: int, resize: int | None, scales: int
+) -> None:
+    whole = made_up(height, width, resize, scales=scales)
+    expected = regions_of(whole.map > 8.0, whole.map)
+    monkeypatch.setattr(Result, "map", property(lambda self: pytest.fail("the whole map is not needed")))
+    monkeypatch.setattr(result_module, "BAND", 5 * width)
+    found = made_up(height, width, resize, scales=scales).regions
+    assert len(found) == len(expected) >= 2
+    for one, other in zip(found, expected, strict=True):
+        assert (one.box, one.area, one.peak_at) == (other.box, other.area, other.peak_at)
+        assert one.peak == pytest.approx(other.peak, rel=1e-5)
+
+
+@pytest.mark.parametrize(("height", "width", "resize", "scales"), CASES)
+def test_a_part_of_the_map_is_the_map_there(height: int, width: int, resize: int | None, scales: int) -> None:
+    result = made_up(height, width, resize, scales=scales)
+    part = result.map_over((20, 10, 70, 80), 50, 70)
+    assert np.allclose(part, result.map[20:70, 10:80], rtol=1e-5, atol=1e-5)
+    assert result.peak == pytest.approx(float(result.map.max()), rel=1e-6)
+
+
+def test_a_smaller_map_shows_the_same() -> None:
+    result = made_up(800, 1200)
+    small = result.map_over((0, 0, 800, 1200), 80, 120)
+    pooled = result.map.reshape(80, 10, 120, 10).mean(axis=(1, 3))
+    assert np.abs(small - pooled).max() < 0.01 * result.peak
+
+
+@pytest.mark.parametrize(
+    ("pixel_threshold", "limit"), [(8.0, 8.0), (500.0, None), (np.inf, None)], ids=["below", "above", "none"]
+)
+def test_an_anomalous_image_always_shows_where_it_is_most_so(
+    pixel_threshold: float, limit: float | None
+) -> None:
+    result = made_up(60, 60, pixel_threshold=pixel_threshold)
+    assert result.is_anomalous and result.mask.any()
+    assert result.mask_limit == (PEAK_SHARE * result.peak if limit is None else limit)
+    assert np.array_equal(result.mask, result.map > result.mask_limit)
+
+
+def test_a_normal_image_has_no_lowered_limit() -> None:
+    normal = Result(None, 1.0, 5.0, 0.5, 500.0, made_up(60, 60).views)
+    assert normal.mask_limit == 500.0 and not normal.mask.any() and normal.regions == ()
