@@ -17,7 +17,7 @@ from PIL import Image
 from benchmarks.commands import Row, integers, parser_of, shown, write_json
 from benchmarks.timing import interleaved, medians
 from mhpatchcore import Config
-from mhpatchcore.inputs.sources import images_below
+from mhpatchcore.inputs.folders import images_below
 from mhpatchcore.inputs.views import View, load_views
 from mhpatchcore.inputs.window import load_pixels
 

@@ -1,7 +1,7 @@
 """Do deep images score like 8-bit ones? `python -m benchmarks.depth CATEGORY --train 80`
 
 Copies of the images are made with 12 and 16 bits and in floating-point numbers, each with an exposure of its own: black
-at some value, so many steps for each of the 256 grey levels, the steps between filled at random, and a few hot pixels.
+at some value, so many steps for each of the 256 grey levels, the steps between filled at random.
 For each kind models are fitted and tested, with the window learnt from the normals. AUROC is the mean over a few seeds:
 which patches a bank takes hangs on the smallest differences, and moves a single AUROC more than the depth does.
 """
@@ -22,7 +22,6 @@ from mhpatchcore.inputs.datasets import load_dataset
 from mhpatchcore.inputs.window import load_pixels
 from mhpatchcore.runtime.arrays import Array
 
-HOT_PIXELS = 5
 # name: value of black, steps for a grey level, type
 EXPOSURES: dict[str, tuple[float, float, str]] = {
     "8 bits": (0, 1, "uint8"),
@@ -62,7 +61,12 @@ def depth_rows(options: argparse.Namespace) -> Iterator[Row]:
             each.append(auroc(labels, scores_of(detector, test)))
         mean = float(np.mean(each))
         first = mean if first is None else first
-        row = {"images": name, "window": str(detector.config.window), "auroc": mean, "difference": mean - first}
+        row = {
+            "images": name,
+            "window": str(detector.config.window),
+            "auroc": mean,
+            "difference": mean - first,
+        }
         yield row | {"least": min(each), "most": max(each)}
 
 
@@ -77,9 +81,6 @@ def exposed(paths: Sequence[Path], name: str) -> Callable[[], Iterator[Array]]:
                 yield pixels
                 continue
             values = black + steps * (pixels + rng.random(pixels.shape, np.float32))
-            values.reshape(-1)[rng.integers(values.size, size=HOT_PIXELS)] = (
-                1.0 if kind == "float32" else 65535
-            )
             yield values.astype(kind)
 
     return run

@@ -27,7 +27,8 @@ from mhpatchcore.backbone.weights import load_weights
 from mhpatchcore.config import Size
 from mhpatchcore.demo.dataset import write_demo_dataset
 from mhpatchcore.fitting.networks import shaped
-from mhpatchcore.inputs.sources import ImageLike, images_below
+from mhpatchcore.inputs.folders import images_below
+from mhpatchcore.inputs.sources import ImageLike
 from mhpatchcore.inputs.views import View, load_views
 from mhpatchcore.presets import preset
 from mhpatchcore.runtime.arrays import Array

@@ -16,7 +16,7 @@ from typing import Any
 
 from benchmarks.commands import Row, parser_of, shown, write_json
 from mhpatchcore import Config, Detector, Execution
-from mhpatchcore.inputs.sources import images_below
+from mhpatchcore.inputs.folders import images_below
 from mhpatchcore.runtime.telemetry import Telemetry, cpu_seconds
 
 UNLIMITED = 10**15

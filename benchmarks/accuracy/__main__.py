@@ -1,8 +1,9 @@
-"""Compare variants over categories: `python -m benchmarks.accuracy DATA --out FOLDER`; without DATA prints what is kept.
+"""Compare variants over categories: `python -m benchmarks.accuracy DATA --out FOLDER`; without DATA only its tables.
 
 Every line of variants.toml is fitted and judged on every category with every seed; finished cells in FOLDER/cells.csv
 are kept. `--store` keeps descriptors, so that variants of one view run the network once. `--normals 1,2,4,8` learns
-from so few images, drawn anew for every seed. `--backbone FILE` takes another network for all lines.
+from so few images, drawn anew for every seed. `--backbone FILE` takes another network for all lines. `--page FILE`
+puts the tables into a page, between its markers.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.accuracy.cells import Variant, read_cells, read_variants, run_cell, write_cells
-from benchmarks.accuracy.tables import FIGURES, by_category, left_out, summary
+from benchmarks.accuracy.page import paste, study_tables
 from mhpatchcore.inputs.datasets import find_categories
 
 VARIANTS = Path(__file__).with_name("variants.toml")
@@ -28,11 +29,11 @@ def main() -> None:
     if options.data:
         _run(options, variants, path)
     cells = [cell for cell in read_cells(path) if not options.only or cell.variant.split("@")[0] in variants]
-    print(summary(cells))
-    for figure in FIGURES:
-        print(f"\n{by_category(cells, figure)}")
-    if len({cell.variant for cell in cells}) > 1:
-        print(f"\n{left_out(cells, list(dict.fromkeys(cell.variant for cell in cells)))}")
+    tables = study_tables(cells, variants)
+    for name, table in tables.items():
+        print(f"{name}\n\n{table}\n")
+    if options.page:
+        print(f"{options.page}: {', '.join(paste(Path(options.page), tables))}")
 
 
 def _run(options: argparse.Namespace, variants: dict[str, Variant], path: Path) -> None:
@@ -75,6 +76,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--normals", help="numbers of images to learn from, separated by commas")
     parser.add_argument("--backbone", help="another network for all variants")
     parser.add_argument("--store", help="a folder that keeps descriptors")
+    parser.add_argument("--page", help="a page to put the tables into, such as docs/accuracy.md")
     return parser.parse_args()
 
 

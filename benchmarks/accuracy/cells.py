@@ -22,11 +22,12 @@ from mhpatchcore.runtime.files import write_csv
 
 @dataclass(frozen=True)
 class Variant:
-    """A line of the study: its recipe, and what it is there to show."""
+    """A line of the study: its recipe, what it is there to show, and whether it is among those told first."""
 
     name: str
     config: Config
     why: str
+    headline: bool = False
 
 
 @dataclass(frozen=True)
@@ -54,10 +55,11 @@ def read_variants(path: Path) -> dict[str, Variant]:
 
 
 def _variant(name: str, table: dict[str, Any]) -> Variant:
-    why, start = table.pop("why", ""), preset(table.pop("preset", "default")).config
+    why, headline = table.pop("why", ""), table.pop("headline", False)
+    start = preset(table.pop("preset", "default")).config
     if table.get("resize") == 0:  # TOML has no "none"
         table["resize"] = None
-    return Variant(name, start.with_changes(**table), why)
+    return Variant(name, start.with_changes(**table), why, headline)
 
 
 def limited(dataset: Dataset, train: int | None, test: int | None, seed: int = 0) -> Dataset:

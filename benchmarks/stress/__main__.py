@@ -41,8 +41,10 @@ def main() -> None:
     options = parser.parse_args()
     chosen = options.only.split(",") if options.only else [*FAMILIES, FAULTS]
     until = time.monotonic() + 60 * options.minutes
+    columns = ("refused", 8), ("harmless", 9), ("wrong", 6), ("slowest", 8), ("memory", 8), ("time", 7)
     print(
-        f"{'family':<10} {'trials':>15} {'refused':>8} {'harmless':>9} {'wrong':>6} {'slowest':>8} {'memory':>8} {'time':>7}"
+        f"{'family':<10} {'trials':>15} " + " ".join(f"{name:>{width}}" for name, width in columns),
+        flush=True,
     )
     failed = 0
     for name in [name for name in FAMILIES if name in chosen]:
@@ -78,7 +80,7 @@ def _faults(step: int, until: float) -> int:
         trials: dict[str, Counter[str]] = {name: Counter() for name in COMMANDS}
         through: set[tuple[str, str]] = set()
         wrong = []
-        for struck in run_faults(Path(folder), step=step, until=until):
+        for struck in run_faults(Path(folder), dict.fromkeys(COMMANDS, step), until):
             trials.setdefault(struck.command, Counter())[struck.kind] += struck.reached
             if struck.problem:
                 wrong.append(struck)

@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,18 +60,15 @@ class Struck:
     problem: str
 
 
-def run_faults(
-    folder: Path, commands: Sequence[str] = (), step: int = 1, until: float | None = None
-) -> Iterator[Struck]:
-    """Every `step`-th write of every command, with every kind of fault, in a process of its own."""
+def run_faults(folder: Path, steps: Mapping[str, int], until: float | None = None) -> Iterator[Struck]:
+    """Of each command every so manieth write, as `steps` says, with every kind of fault, in a process of its own."""
     library = compiled_shim(folder)
     if library is None:
         return
-    wanted = ";".join(commands or COMMANDS)
     left = "" if until is None else str(until - time.monotonic())
     environment = os.environ | {"LD_PRELOAD": str(library), "FAULT_FOLDER": str(folder / ROOT)}
     server = subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.stress.faults", str(folder), wanted, str(step), left],
+        [sys.executable, "-m", "benchmarks.stress.faults", str(folder), json.dumps(steps), left],
         stdout=subprocess.PIPE,
         text=True,
         env=environment,
@@ -134,10 +131,10 @@ COMMANDS: dict[str, Callable[[Path], list[str]]] = {
 }
 
 
-def serve(folder: Path, commands: Sequence[str], step: int, seconds: float | None) -> None:
+def serve(folder: Path, steps: Mapping[str, int], seconds: float | None) -> None:
     ended = None if seconds is None else time.monotonic() + seconds
     _prepare(folder)
-    for name in commands:
+    for name, step in steps.items():
         expected = _undisturbed(folder, name)
         for kind in KINDS:
             n = 1
@@ -231,7 +228,7 @@ def _fresh_root(folder: Path) -> None:
 
 
 def _forked(folder: Path, arguments: list[str], n: int, kind: str) -> tuple[int, str, int | None]:
-    """Run a command with a fault at its n-th write: exit code, what it said on stderr, writes (None if it was killed)."""
+    """Run a command with a fault at its n-th write: exit code, what it said on stderr, writes (None if killed)."""
     said, counted = folder / "said", folder / "counted"
     counted.unlink(missing_ok=True)
     child = os.fork()
@@ -294,8 +291,8 @@ def _main() -> None:
     import mhpatchcore.backbone.custom
     import mhpatchcore.cli.app  # noqa: F401 (children find everything imported)
 
-    folder, commands, step, left = sys.argv[1:]
-    serve(Path(folder), commands.split(";"), int(step), float(left) if left else None)
+    folder, steps, left = sys.argv[1:]
+    serve(Path(folder), json.loads(steps), float(left) if left else None)
 
 
 if __name__ == "__main__":

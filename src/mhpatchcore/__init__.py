@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from mhpatchcore.detector import Detector, Study
     from mhpatchcore.errors import ImageError, ImageWarning, ModelFileError, UserError, WeightsError
     from mhpatchcore.fitting.execution import Execution
+    from mhpatchcore.inputs.sources import stacked
     from mhpatchcore.inspection.evidence import Evidence
     from mhpatchcore.inspection.suspicion import Scrutiny
     from mhpatchcore.presets import PRESETS
@@ -43,6 +44,7 @@ _HOMES = {
     "Study": "detector",
     "UserError": "errors",
     "WeightsError": "errors",
+    "stacked": "inputs.sources",
 }
 
 __all__ = [
@@ -60,6 +62,7 @@ __all__ = [
     "UserError",
     "WeightsError",
     "__version__",
+    "stacked",
 ]
 
 

@@ -68,8 +68,9 @@ class Detector:
         exclude_suspicious: int | float = 0,
         execution: Execution | None = None,
     ) -> Detector:
-        """Learn from normal images: a folder, a pattern such as "parts/*.png", or any collection of paths, arrays
-        (H, W, 3) and images of Pillow; an array (N, H, W, 3) is N images.
+        """Learn from normal images: a folder, a pattern such as "parts/*.png", an archive, a list, a video, or any
+        collection of paths, arrays (H, W, 3) and images of Pillow; an array (N, H, W, 3) is N images. A function
+        that gives images whenever it is called is run as often as they are needed, so none has to stay in memory.
 
         preset: a named recipe to start from (`mhpatchcore presets` lists them); or `config`, a recipe of your own,
             which has further settings: `Config().with_changes(shrinkage="oas")`.

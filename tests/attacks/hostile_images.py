@@ -16,7 +16,6 @@ from mhpatchcore.inputs.decode import size_of
 from mhpatchcore.inputs.sources import content_hash
 from mhpatchcore.inputs.views import View, load_views
 from mhpatchcore.inputs.window import load_pixels
-from mhpatchcore.inputs.window import load_pixels
 
 
 def used(path: Path) -> None:

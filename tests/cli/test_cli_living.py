@@ -114,7 +114,9 @@ def test_wrong_usage_is_one_line(run: Run, model: Path, fresh: Path, tmp_path: P
     assert files_below(tmp_path) == before
 
 
-def test_known_defects_show_what_each_rate_finds_and_can_choose(run: Run, model: Path, tmp_path: Path) -> None:
+def test_known_defects_show_what_each_rate_finds_and_can_choose(
+    run: Run, model: Path, tmp_path: Path
+) -> None:
     bad = tmp_path / "bad"
     bad.mkdir()
     noise = np.random.default_rng(0).integers(0, 256, (2, 64, 64, 3)).astype(np.uint8)

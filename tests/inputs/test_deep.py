@@ -187,3 +187,14 @@ def test_deep_colours_in_an_image_of_pillow_are_not_lost_in_silence(tmp_path: Pa
     path = write_png16(tmp_path / "a.png", noise(5, 6, 3))
     with Image.open(path) as image, pytest.raises(ImageError, match="give the path"):
         pixels_of(image)
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.uint16])
+def test_a_tiff_that_claims_more_rows_than_it_has_is_refused(tmp_path: Path, kind: type) -> None:
+    path = write_tiff(tmp_path / "a.tif", np.ones((40, 40), kind))
+    content = bytearray(path.read_bytes())
+    place = content.index((257).to_bytes(2, "little") + (4).to_bytes(2, "little"))
+    content[place + 8 : place + 12] = (4000).to_bytes(4, "little")
+    path.write_bytes(content)
+    with pytest.raises(ImageError, match=r"a\.tif: parts of it are missing"):
+        decoded(path)

@@ -11,12 +11,12 @@ import pytest
 from PIL import Image
 
 from mhpatchcore.errors import ImageError, ImageWarning, UserError
+from mhpatchcore.inputs.folders import images_below
 from mhpatchcore.inputs.sources import (
     FROM_PYTHON,
     content_hash,
     each_image,
     gather,
-    images_below,
     list_images,
     pixels_of,
     single_image,

@@ -15,18 +15,14 @@ from benchmarks.stress.faults import KINDS, Struck, run_faults
 from mhpatchcore import Detector
 from mhpatchcore.model.file import load
 
-STEPS = {"save": 2, "calibrate": 7, "merge": 7, "update": 9, "fit": 9}  # at every so manieth write
+STEPS = {"save": 3, "calibrate": 11, "merge": 11, "update": 13, "fit": 13}  # at every so manieth write
 
 
 @pytest.fixture(scope="module")
 def struck(tmp_path_factory: pytest.TempPathFactory) -> list[Struck]:
     if shutil.which("cc") is None:
         pytest.skip("there is no C compiler")
-    return [
-        one
-        for command, step in STEPS.items()
-        for one in run_faults(tmp_path_factory.mktemp(command), [command], step)
-    ]
+    return list(run_faults(tmp_path_factory.mktemp("faults"), STEPS))
 
 
 @pytest.mark.parametrize("command", STEPS)

@@ -1,4 +1,4 @@
-"""Nothing leaves the machine: fit and score open no socket, and write nothing but outputs, cache and temporary files."""
+"""Nothing leaves the machine: fit and score open no socket, and write only outputs, cache and temporary files."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def _halved(side: int) -> int:
 
 def _architecture(name: str, shape: Shape) -> Architecture:
     # the published descriptor has 1024 numbers, fewer than a bottleneck network has channels; a basic one has 384, and
-    # these localise better as they are than blown up (docs/accuracy.md)
+    # these localise better as they are than blown up (docs/decisions.md)
     descriptor = "patchcore" if shape.bottleneck else "concat"
     return Architecture(
         name,

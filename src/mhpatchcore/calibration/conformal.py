@@ -12,7 +12,6 @@ from functools import cached_property
 from math import ceil
 
 import numpy as np
-from scipy.special import betaincinv
 
 from mhpatchcore.calibration.deciding_patches import DecidingPatches
 from mhpatchcore.calibration.tail import tail_threshold
@@ -60,6 +59,8 @@ class Calibration:
     @property
     def interval(self) -> tuple[float, float]:
         """Between which rates nine of ten thresholds of this rank lie: Beta(n + 1 − r, r) of the rank r of n."""
+        from scipy.special import betaincinv  # a tenth of a second that scoring does not need
+
         r = conformal_rank(self.n, self.false_alarm)
         low, high = betaincinv(self.n + 1 - r, r, [0.05, 0.95])
         return float(low), float(high)

@@ -9,7 +9,19 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from mhpatchcore import __version__
-from mhpatchcore.cli import benchmark, calibrate, demo, evaluate, fit, info, merge, monitor, score, update
+from mhpatchcore.cli import (
+    benchmark,
+    calibrate,
+    demo,
+    evaluate,
+    fit,
+    info,
+    merge,
+    monitor,
+    ranks,
+    score,
+    update,
+)
 
 EPILOG = (
     "Exit codes: 0 done · 1 `score --fail` found an anomaly or `monitor --fail` a drift · 2 wrong usage or settings · "
@@ -25,6 +37,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "calibrate": calibrate.calibrate,
     "update": update.update,
     "merge": merge.merge,
+    "ranks": ranks.ranks,
     "demo": demo.demo,
     "benchmark": benchmark.benchmark,
     "ladder": benchmark.ladder,

@@ -20,10 +20,20 @@ PHASES = {
     "calibrate": "calibrating",
     "coverage": "measuring coverage",
     "score": "scoring",
+    "ranks": "ranking frames",
 }
 
 JsonFlag = typer.Option(False, "--json", help="Print the result as JSON.")
 QuietFlag = typer.Option(False, "--quiet", "-q", help="No progress.")
+
+StackFlag = typer.Option(
+    False,
+    "--stack",
+    help="The images are two or three folders, or patterns in quotes, with frames of the same parts, matched by name.",
+)
+EveryOption = typer.Option(
+    1, "--every", min=1, metavar="N", help="Take every N-th frame of a video.", show_default=False
+)
 
 RUN = "How the work is done"  # it changes nothing in a model
 SkipBrokenFlag = typer.Option(

@@ -11,6 +11,7 @@ from mhpatchcore.cli.console import (
     JsonFlag,
     QuietFlag,
     SkipBrokenFlag,
+    StackFlag,
     WorkersOption,
     print_json,
     progress_display,
@@ -19,15 +20,19 @@ from mhpatchcore.cli.console import (
 from mhpatchcore.cli.facts import threshold_note
 from mhpatchcore.cli.paths import check_file, with_name
 from mhpatchcore.detector import Detector
+from mhpatchcore.errors import UserError
 from mhpatchcore.evaluation.evaluate import Evaluation
-from mhpatchcore.inputs.datasets import Labels, load_dataset
+from mhpatchcore.inputs.datasets import Labels, load_dataset, load_stacks
 
 
 def evaluate(
     model: Path = typer.Argument(..., help="A model file written by `fit`."),
-    dataset: Path = typer.Argument(
-        ..., help="A data set: test/good and test/<defect>, good/ and folders of defects, or VisA."
+    dataset: list[Path] = typer.Argument(
+        ...,
+        help="A data set: test/good and test/<defect>, good/ and folders of defects, or VisA; one for each frame with "
+        "--stack.",
     ),
+    stack: bool = StackFlag,
     good: list[str] = typer.Option(
         None,
         metavar="NAME",
@@ -52,7 +57,13 @@ def evaluate(
     """
     check_file(report, "report.html", model)
     labels = Labels(tuple(good or ()), tuple(defect or ()))
-    detector, data = Detector.load(model), load_dataset(with_name(dataset), labels, split=False)
+    folders = [with_name(folder) for folder in dataset]
+    if not stack and len(folders) > 1:
+        raise UserError(f"evaluate takes one data set, not {len(folders)} (unless they hold frames: --stack)")
+    detector = Detector.load(model)
+    data = (
+        load_stacks(folders, labels, split=False) if stack else load_dataset(folders[0], labels, split=False)
+    )
     with progress_display(quiet) as progress:
         if report is None:
             from mhpatchcore.evaluation.evaluate import evaluate as judge

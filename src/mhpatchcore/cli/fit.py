@@ -12,9 +12,11 @@ import typer
 
 from mhpatchcore.cli.console import (
     RUN,
+    EveryOption,
     JsonFlag,
     QuietFlag,
     SkipBrokenFlag,
+    StackFlag,
     StoreOption,
     WorkersOption,
     counted,
@@ -40,11 +42,14 @@ from mhpatchcore.runtime.telemetry import Telemetry
 def fit(
     normals: list[Path] = typer.Argument(
         ...,
-        help="Images of good parts: folders (subfolders are read too), files, or - for a list on standard input.",
+        help="Images of good parts: folders (subfolders are read too), files, archives (.zip, .tar), lists (.txt, "
+        ".csv), videos, or - for a list on standard input.",
     ),
     output: Path = typer.Option(..., "--output", "-o", help="The model file to write, e.g. part.mhpc."),
     *,
     changes: dict[str, Any],
+    stack: bool = StackFlag,
+    every: int = EveryOption,
     weights: Path = typer.Option(None, help="A local weights file for the backbone (.safetensors, .pth)."),
     settings: Path = typer.Option(None, help="A TOML file of settings; options win over it."),
     preset: str = typer.Option(
@@ -117,7 +122,7 @@ def fit(
             warn=warn_and_keep(skipped),
             foresee=foresee,
         )
-        images = given_images(normals)
+        images = given_images(normals, stack, every)
         study = Detector.study(images, config, scrutiny, weights=weights, execution=execution)
         study.detector.save(output)
     if report is not None:

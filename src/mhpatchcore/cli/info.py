@@ -26,7 +26,9 @@ def info(
         return
     learnt, config = detector.model, detector.config
     backbone = learnt.scales[0].backbone.info
-    print(f"{model}  (written by mhpatchcore {printable(document['version'])}, {model.stat().st_size / 1e6:.1f} MB)")
+    print(
+        f"{model}  (written by mhpatchcore {printable(document['version'])}, {model.stat().st_size / 1e6:.1f} MB)"
+    )
     print(f"  images      {counted(facts['images'], 'normal image')}, {learnt.scales[0].moments.n} patches")
     if learnt.excluded:
         print(f"  left out    {', '.join(map(printable, learnt.excluded))}")
@@ -36,6 +38,7 @@ def info(
     print(f"  backbone    {printable(network)}")
     print(f"  weights     {printable(f'{backbone.weights_source}, sha256 {backbone.weights_sha256}')}")
     print(f"  precision   {printable(backbone.precision)}")
+    print(f"  depth       {printable(config.views[0].window.note)}")
     for scale in learnt.scales:
         seen, whitening = scale.backbone.info, scale.whitening
         print(f"  view        {seen.height} × {seen.width}, grid {seen.grid[0]} × {seen.grid[1]}")
@@ -46,6 +49,8 @@ def info(
     print(f"  score       {config.score}, local {config.local}")
     print_threshold(detector, "  threshold   ")
     if facts["calibration_images"]:
-        print(f"              from {counted(facts['calibration_images'], 'image')}, {printable(facts['calibration'])}")
+        print(
+            f"              from {counted(facts['calibration_images'], 'image')}, {printable(facts['calibration'])}"
+        )
     for i, event in enumerate(detector.history):
         print(f"  {'history' if i == 0 else '':12}{printable(told(event))}")

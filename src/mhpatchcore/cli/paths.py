@@ -8,22 +8,27 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mhpatchcore.errors import UserError
-from mhpatchcore.inputs.sources import SUFFIXES, is_pattern
+from mhpatchcore.inputs.folders import SUFFIXES
+from mhpatchcore.inputs.sources import leads_somewhere, stacked
+from mhpatchcore.inputs.video import is_video, video_frames
 
 STANDARD_INPUT = Path("-")
 
 
-def given_images(arguments: Sequence[Path]) -> list[Path]:
-    """Files, folders and patterns as they were given; `-` stands for a list of them on standard input."""
-    paths: list[Path] = []
+def given_images(arguments: Sequence[Path], stack: bool = False, every: int = 1) -> list[str | Path]:
+    """Files, folders and patterns as they were given; `-` stands for a list of them on standard input.
+
+    With `stack` they hold frames of the same parts, and what is given are stacks. Of videos every so manieth frame.
+    """
+    paths: list[str | Path] = []
     for argument in arguments:
         if argument == STANDARD_INPUT:
             paths += _listed_on_standard_input()
-        elif argument.exists() or is_pattern(argument):
-            paths.append(argument)
-        else:
+        elif not leads_somewhere(argument):
             raise UserError(f"there is no file or folder {argument}; check the path")
-    return paths
+        else:
+            paths += video_frames(argument, every) if every > 1 and is_video(argument) else [argument]
+    return [*stacked(*paths)] if stack else paths
 
 
 def _listed_on_standard_input() -> list[Path]:

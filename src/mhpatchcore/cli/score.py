@@ -12,8 +12,10 @@ from typing import Any
 import typer
 
 from mhpatchcore.cli.console import (
+    EveryOption,
     JsonFlag,
     QuietFlag,
+    StackFlag,
     WorkersOption,
     print_json,
     printable,
@@ -45,8 +47,11 @@ def score(
     model: Path = typer.Argument(..., help="A model file written by `fit`."),
     images: list[Path] = typer.Argument(
         ...,
-        help="Images: files, folders (subfolders are read too), or - for a list on standard input.",
+        help="Images: files, folders (subfolders are read too), archives (.zip, .tar), lists (.txt, .csv), videos, "
+        "or - for a list on standard input.",
     ),
+    stack: bool = StackFlag,
+    every: int = EveryOption,
     heatmaps: Path = typer.Option(
         None, metavar="DIR", help="Write a picture for every image into this folder."
     ),
@@ -95,7 +100,7 @@ def score(
     outputs = Outputs(heatmaps, masks, explain, regions, coco, full_size, explain_all, tuple(normals or ()))
     outputs.check(model)
     detector = Detector.load(model)
-    paths = list_images(given_images(images))
+    paths = list_images(given_images(images, stack, every))
     pictures = outputs.pictures([Path(str(path)) for path in paths])
     rows: list[dict[str, Any]] = []
     with progress_display(quiet or len(paths) < 2) as progress:

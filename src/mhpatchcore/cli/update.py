@@ -8,9 +8,11 @@ from pathlib import Path
 import typer
 
 from mhpatchcore.cli.console import (
+    EveryOption,
     JsonFlag,
     QuietFlag,
     SkipBrokenFlag,
+    StackFlag,
     StoreOption,
     WorkersOption,
     counted,
@@ -40,6 +42,8 @@ def update(
         ...,
         help="Images of good parts that are new to the model: folders, files, or - for a list on standard input.",
     ),
+    stack: bool = StackFlag,
+    every: int = EveryOption,
     output: Path = typer.Option(
         ..., "--output", "-o", help="The model file to write; it can be the same one."
     ),
@@ -70,7 +74,7 @@ def update(
             progress=progress,
             warn=warn_and_keep(skipped),
         )
-        detector = before.updated(given_images(normals), returned=returned, execution=execution)
+        detector = before.updated(given_images(normals, stack, every), returned=returned, execution=execution)
         detector.save(output)
     seconds = round(time.perf_counter() - started, 2)
     new = detector.history[-1].images

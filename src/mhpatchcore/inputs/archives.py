@@ -88,7 +88,7 @@ def _read_table(archive: Path, changed: int, size: int) -> dict[str, Member]:
     """The members of an archive, as it was when it was `changed`."""
     if archive.suffix.lower() in UNREAD_ARCHIVES:
         raise UserError(
-            f"{archive} cannot be read image by image: unpack it, or pack the images as .zip or as .tar without compression"
+            f"{archive} cannot be read image by image: unpack it, or pack the images as .zip or as plain .tar"
         )
     try:
         return _zip_table(archive) if archive.suffix.lower() == ".zip" else _tar_table(archive)

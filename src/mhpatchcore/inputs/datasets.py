@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -21,7 +21,9 @@ from PIL import ImageOps
 
 from mhpatchcore.errors import ImageError, UserError
 from mhpatchcore.inputs.decode import open_image
-from mhpatchcore.inputs.sources import images_below
+from mhpatchcore.inputs.files import stack_name
+from mhpatchcore.inputs.folders import images_below
+from mhpatchcore.inputs.matching import check_frames
 from mhpatchcore.runtime.arrays import Mask
 
 GOOD = ("good", "ok", "normal")
@@ -136,6 +138,24 @@ def load_dataset(root: str | Path, labels: Labels | None = None, *, split: bool 
     if not dataset.test:
         raise UserError(f"{root} has no test images: put them in test/good and test/<defect>")
     return dataset
+
+
+def load_stacks(roots: Sequence[Path], labels: Labels | None = None, *, split: bool = True) -> Dataset:
+    """A data set of stacks: a folder for each frame, with the layout and the names of the first; masks are its own."""
+    check_frames(len(roots))
+    dataset = load_dataset(roots[0], labels, split=split)
+
+    def stack(path: Path) -> Path:
+        name = path.relative_to(roots[0]).as_posix()
+        for root in roots:
+            if not (root / name).is_file():
+                raise UserError(
+                    f"{root} has no frame {name}, which {roots[0]} has: add it, or remove the others"
+                )
+        return Path(stack_name(roots, name))
+
+    test = tuple(replace(sample, path=stack(sample.path)) for sample in dataset.test)
+    return replace(dataset, train=tuple(map(stack, dataset.train)), test=test)
 
 
 def find_categories(root: str | Path) -> list[Path]:

@@ -22,6 +22,7 @@ from mhpatchcore.inputs.deep import (
     Depth,
     UnknownTiffError,
     by_tifffile,
+    check_tiles,
     deep_pixels,
     depth_of,
     is_tiff,
@@ -37,7 +38,7 @@ from mhpatchcore.runtime.parallel import ProcessState
 ORIENTATION = 0x0112  # in EXIF
 # three bytes each while an image is decoded; a file of a few kilobytes can claim to have any number of them
 MOST_PIXELS = 400_000_000
-# the formats of `sources.SUFFIXES`, the usual first. Pillow knows some fifty, whatever a file is called: one of them
+# the formats of `folders.SUFFIXES`, the usual first. Pillow knows some fifty, whatever a file is called: one of them
 # runs a program (PostScript: Ghostscript), and who knows how well the others are guarded
 FORMATS = ("PNG", "JPEG", "BMP", "PPM", "GIF", "TIFF", "WEBP", "JPEG2000", "AVIF")
 TURNED = 5  # orientations from here on swap height and width
@@ -187,6 +188,7 @@ def _from_image(image: Image.Image, name: str | Path, reduced: Callable[[int, in
 
 def _page(image: Image.Image, name: str | Path, several: bool = False) -> Decoded:
     """The page of a file that Pillow stands at, upright; a copy of it if there are several."""
+    check_tiles(image)
     depth = depth_of(image)
     if depth == "8-bit":
         ImageOps.exif_transpose(image, in_place=True)  # without a copy, which a large image has no room for

@@ -8,6 +8,7 @@ left to tifffile, which comes with `pip install 'mhpatchcore[tiff]'`.
 from __future__ import annotations
 
 import io
+import logging
 import sys
 from collections.abc import Callable
 from math import prod
@@ -28,8 +29,10 @@ GRAY_WITH_ALPHA = "LA;16B"  # of a PNG: four bytes, as those of RGBA with 8 bits
 BITS, PHOTOMETRIC, PLANAR_CONFIGURATION, SAMPLE_FORMAT = 258, 262, 284, 339  # in TIFF
 WHITE_IS_ZERO, BLACK_IS_ZERO, RGB = 0, 1, 2  # photometric
 SEPARATE, UNSIGNED = 2, 1
+PARTS_MISSING = "parts of it are missing"
 NO_COLOURS = "its colours are neither gray nor RGB (save it as RGB)"
 TIFF_BEGINNINGS = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
+NO_LOG = logging.NullHandler()
 TO_UPRIGHT: dict[int, Callable[[Array], Array]] = {  # by orientation, as EXIF defines it
     2: lambda a: a[:, ::-1],
     3: lambda a: a[::-1, ::-1],
@@ -83,6 +86,13 @@ def deep_pixels(image: Image.Image, again: Callable[[], Image.Image]) -> Array:
     return pixels
 
 
+def check_tiles(image: Image.Image) -> None:
+    """Refuse a TIFF that names fewer strips than its height takes: Pillow would leave the rest black."""
+    tiles = _tiles(image) if image.format == "TIFF" else []
+    if tiles and max(tile[1][3] for tile in tiles) < image.height:
+        raise ValueError(PARTS_MISSING)
+
+
 def upright(pixels: Array, orientation: int) -> Array:
     """(H, W, …) as the orientation in its file says it is to be seen."""
     return TO_UPRIGHT[orientation](pixels) if orientation in TO_UPRIGHT else pixels
@@ -96,12 +106,13 @@ def is_tiff(name: str | Path) -> bool:
 def by_tifffile(name: str | Path, most_pixels: int) -> Array:
     """The first page of a TIFF, (H, W) or (H, W, C)."""
     try:
-        from tifffile import TiffFile
+        from tifffile import TiffFile, logger
     except ImportError:
         raise ImageError(
             f"cannot read image {name}: it is damaged, or a rare kind of TIFF: pip install 'mhpatchcore[tiff]' for "
             "these, or save it with 16 bits and interleaved colours"
         ) from None
+    logger().addHandler(NO_LOG)  # it would write to standard error
     with open_bytes(name) as file, TiffFile(file) as tiff:
         page: Any = tiff.pages[0]
         if page.imagewidth * page.imagelength > most_pixels:
@@ -126,7 +137,7 @@ def _check_whole(page: Any, size: int) -> None:
     pieces = list(zip(page.dataoffsets, page.databytecounts, strict=True))
     inside = all(0 < start < start + length <= size for start, length in pieces)
     if not inside or len(pieces) != prod(page.chunked):
-        raise ValueError("parts of it are missing")
+        raise ValueError(PARTS_MISSING)
 
 
 def _gray(image: Image.Image, depth: Depth) -> Array:

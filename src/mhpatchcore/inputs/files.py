@@ -10,6 +10,7 @@ All of them are texts that can be listed, stored in a model and printed, and tha
 
 from __future__ import annotations
 
+import glob
 import os
 import re
 from collections.abc import Sequence
@@ -40,6 +41,11 @@ def open_bytes(name: str | Path) -> BinaryIO:
 def is_file(name: str | Path) -> bool:
     """Whether a name leads to bytes."""
     return Path(name).is_file() or archives.within(name) is not None
+
+
+def is_pattern(path: str | Path) -> bool:
+    """Whether it is something like parts/*.png, and not the name of a file."""
+    return glob.has_magic(str(path)) and not Path(path).exists()
 
 
 def stack_name(folders: Sequence[str | Path], name: str) -> str:

@@ -1,60 +1,71 @@
-"""Frames of the same parts in several folders, matched by their names."""
+"""Frames of the same parts in several places, matched by their names."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from glob import has_magic
 from itertools import takewhile
 from pathlib import Path
 
 from mhpatchcore.errors import UserError
-from mhpatchcore.inputs.files import stack_name
-from mhpatchcore.inputs.sources import is_pattern, list_images, single_image
+from mhpatchcore.inputs.archives import is_archive
+from mhpatchcore.inputs.files import is_pattern, stack_name
+from mhpatchcore.inputs.stacks import MOST_FRAMES
+from mhpatchcore.inputs.video import is_video
 
 SPECIAL = ("{", "}", ",")  # in the name of a stack
 
 
-def stacked(*places: str | Path) -> list[str]:
-    """The stacks of two or three places, each a folder, an archive or a pattern: a stack for each name in them.
+def stack_names(places: Sequence[str], listed: Callable[[str], list[str]]) -> list[str]:
+    """The stacks of two or three places: a name for each that all of them have.
 
-    `Detector.fit(stacked("cam0/*.png", "cam1/*.png"))` learns from cam0/1.png with cam1/1.png, and so on.
+    A place is a folder, an archive, a pattern, or one image; `listed` gives the images there.
     """
-    if not 2 <= len(places) <= 3:
+    check_frames(len(places))
+    parts = matched(places, listed)
+    return [stack_name([folder_of(place) for place in places], name) for name in parts]
+
+
+def check_frames(n: int) -> None:
+    """Refuse a number of frames that no stack has."""
+    if not 2 <= n <= MOST_FRAMES:
         raise UserError(
-            f"a stack takes two or three folders, or patterns in quotes such as 'cam0/*.png', not {len(places)}"
+            f"a stack takes two or three folders, or patterns in quotes such as 'cam0/*.png', not {n}"
         )
-    folders = [_folder(place) for place in places]
-    return [stack_name(folders, name) for name in matched(places)]
 
 
-def matched(places: Sequence[str | Path]) -> list[str]:
-    """The names, relative to their folders, that all places have; a missing one is told."""
-    names = [_names(place) for place in places]
+def matched(places: Sequence[str], listed: Callable[[str], list[str]]) -> list[str]:
+    """The names, relative to their places, that all of these have; a missing one is told."""
+    names = [_names(place, listed(place)) for place in places]
     for i, one in enumerate(names):
         for j, other in enumerate(names):
-            missing = [name for name in one if name not in set(other)]
+            missing = [name for name in one if name not in other]
             if missing:
                 more = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
                 raise UserError(
                     f"{places[j]} has no frame {missing[0]}{more}, which {places[i]} has: add it, or remove the others"
                 )
-    return names[0]
+    return list(names[0])
 
 
-def _names(place: str | Path) -> list[str]:
-    folder = _folder(place)
-    names = [os.path.relpath(str(image), folder) for image in list_images(place)]
-    for name in (str(folder), *names):
+def folder_of(place: str) -> Path:
+    """What names are relative to: a folder or archive, the folder of an image, or what comes before a pattern's magic.
+
+    >>> str(folder_of("line/cam0/*/part*.png"))
+    'line/cam0'
+    """
+    path = Path(place)
+    if is_pattern(place):
+        return Path(*takewhile(lambda part: not has_magic(part), path.parts))
+    return path.parent if path.is_file() and not (is_archive(path) or is_video(path)) else path
+
+
+def _names(place: str, images: list[str]) -> dict[str, None]:
+    """The names of the images at a place, in their order."""
+    folder = folder_of(place)
+    names = [os.path.relpath(image, folder) for image in images]
+    for name in (place, *names):
         if any(letter in name for letter in SPECIAL):
             raise UserError(f"{name} cannot be part of a stack: rename it without commas and braces")
-    return names
-
-
-def _folder(place: str | Path) -> Path:
-    """The folder that names are relative to: the place itself, or what stands before the magic of a pattern."""
-    if is_pattern(place):
-        return Path(*takewhile(lambda part: not has_magic(part), Path(place).parts))
-    if single_image(place) is not None:
-        raise UserError(f"{place} is one image: give folders, or patterns in quotes such as 'cam0/*.png'")
-    return Path(place)
+    return dict.fromkeys(names)

@@ -8,7 +8,6 @@ import glob
 import hashlib
 import io
 import os
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,11 +16,13 @@ from typing import Any, NoReturn, cast
 import numpy as np
 from PIL import Image, ImageOps
 
-from mhpatchcore.errors import ImageError, ImageWarning, UserError
+from mhpatchcore.errors import ImageError, UserError
 from mhpatchcore.inputs.archives import is_archive, member_names
 from mhpatchcore.inputs.deep import depth_of
-from mhpatchcore.inputs.files import frames_of, is_file, open_bytes
+from mhpatchcore.inputs.files import frames_of, is_file, is_pattern, open_bytes
+from mhpatchcore.inputs.folders import SUFFIXES, images_below
 from mhpatchcore.inputs.lists import is_list, listed_paths
+from mhpatchcore.inputs.matching import stack_names
 from mhpatchcore.inputs.replay import Later, Replay
 from mhpatchcore.inputs.video import frame, is_frame, is_video, video_frames
 from mhpatchcore.runtime.arrays import Array
@@ -30,31 +31,7 @@ ImageLike = str | Path | Array | Later
 GivenImage = ImageLike | Image.Image
 Images = GivenImage | Iterable[GivenImage] | Callable[[], Iterable[GivenImage]]
 
-SUFFIXES = (
-    *(".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp", ".pgm", ".ppm"),
-    *(".gif", ".jp2", ".avif"),
-)
-# a folder that holds these holds images, of which nobody should believe that they were read
-UNREAD_SUFFIXES = (
-    *(
-        ".heic",
-        ".heif",
-        ".jxl",
-        ".jxr",
-        ".j2k",
-        ".jpx",
-        ".exr",
-        ".hdr",
-        ".psd",
-        ".svg",
-        ".tga",
-        ".pbm",
-        ".pnm",
-    ),
-    *(".raw", ".dng", ".cr2", ".cr3", ".nef", ".arw", ".orf", ".rw2", ".dcm"),
-)
 FROM_PYTHON = "given in Python"
-NAMED = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,6 +78,9 @@ def each_image(source: Images) -> Iterator[ImageLike]:
 def single_image(source: Images) -> ImageLike | None:
     """The image, where one was given and no folder, pattern or collection."""
     if isinstance(source, str | Path):
+        frames = frames_of(source)
+        if frames:
+            return source if all(single_image(frame) is not None for frame in frames) else None
         several = (Path.is_dir, is_pattern, is_archive, is_list, is_video)
         return None if any(true_of(Path(source)) for true_of in several) else source
     if isinstance(source, np.ndarray):
@@ -124,39 +104,14 @@ def pixels_of(image: Image.Image) -> Array:
     return np.asarray(upright if upright.mode in ("L", "RGB", "F") else upright.convert("RGB"))
 
 
-def images_below(folder: Path) -> list[Path]:
-    """Image files in a folder and its subfolders, sorted, without hidden ones.
+def stacked(*places: str | Path) -> list[str]:
+    """The names of the stacks in two or three places (folders, archives, patterns), whose frames are matched by name.
 
-    Links to folders are followed after all real folders, and no folder is read twice.
+    `Detector.fit(stacked("cam0/*.png", "cam1/*.png"))` learns from cam0/1.png with cam1/1.png, and so on.
     """
-
-    def refuse(error: OSError) -> None:
-        raise UserError(f"cannot read folder {error.filename}: {error.strerror}; change that or move it away")
-
-    found: list[Path] = []
-    unread: list[Path] = []
-    seen: set[str] = set()
-    waiting = [folder] if folder.is_dir() else []
-    while waiting:
-        for place, folders, names in os.walk(waiting.pop(0), onerror=refuse):
-            real = os.path.realpath(place)
-            folders[:] = sorted(name for name in folders if not name.startswith(".") and real not in seen)
-            waiting += [path for path in (Path(place, name) for name in folders) if path.is_symlink()]
-            if real in seen:
-                continue
-            seen.add(real)
-            files = [Path(place, name) for name in names if not name.startswith(".")]
-            found += [path for path in files if path.suffix.lower() in SUFFIXES and path.is_file()]
-            unread += [path for path in files if path.suffix.lower() in UNREAD_SUFFIXES]
-    if unread:
-        some = ", ".join(map(str, sorted(unread)[:NAMED])) + ", …" * (len(unread) > NAMED)
-        warnings.warn(
-            f"{len(unread)} of the files in {folder} cannot be read and are left out ({some}): "
-            "save them as PNG, TIFF or JPEG",
-            ImageWarning,
-            stacklevel=2,
-        )
-    return sorted(found)
+    return stack_names(
+        [str(place) for place in places], lambda place: [str(one) for one in list_images(place)]
+    )
 
 
 def spread(n: int, size: int) -> list[int]:
@@ -171,12 +126,10 @@ def spread(n: int, size: int) -> list[int]:
 
 def leads_somewhere(path: str | Path) -> bool:
     """Whether there is anything at a path, or may be if it is a pattern."""
+    frames = frames_of(path)
+    if frames:
+        return all(map(leads_somewhere, frames))
     return Path(path).exists() or is_pattern(path) or is_there(path)
-
-
-def is_pattern(path: str | Path) -> bool:
-    """Whether it is something like parts/*.png, and not the name of a file."""
-    return glob.has_magic(str(path)) and not Path(path).exists()
 
 
 def is_there(name: str | Path) -> bool:
@@ -256,7 +209,9 @@ def _of(one: Any) -> Iterator[tuple[ImageLike, Path | None]]:
 
 def _at(path: str | Path) -> Iterator[tuple[ImageLike, Path]]:
     """The images at a path. One where nothing is stays: whoever reads it will say so."""
-    if Path(path).is_dir():
+    if frames_of(path) and single_image(path) is None:
+        yield from ((name, _absolute(name).parent) for name in stacked(*frames_of(path)))
+    elif Path(path).is_dir():
         images = images_below(Path(path))
         if not images:
             raise UserError(f"no images in {path} (looked for {', '.join(SUFFIXES)}, also in its subfolders)")

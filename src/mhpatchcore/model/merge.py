@@ -18,6 +18,7 @@ from mhpatchcore.fitting.previous import check_can_grow
 from mhpatchcore.model.history import event, in_order
 from mhpatchcore.model.update import distinct_names
 from mhpatchcore.model.value import Model
+from mhpatchcore.runtime.arrays import Floats
 
 MOST_SHARED = 0.1  # of the images of one model, that look like some of the other
 DECIDED_BY_THE_GRAPH = ("backbone", "tag")
@@ -69,7 +70,7 @@ def _check_alike(one: Model, other: Model, label: str, other_label: str) -> None
             _check_equal(pair, field.name, *(getattr(d.config, field.name) for d in (one, other)))
     graphs = ([scale.backbone.graph_sha256[:12] for scale in model.scales] for model in (one, other))
     _check_equal(pair, "backbone's graph", *graphs)
-    shared = len(near_duplicates(one.thumbnails, other.thumbnails)) / max(len(one.images), 1)
+    shared = len(near_duplicates(*map(_read_thumbnails, (one, other)))) / max(len(one.images), 1)
     if _shared_images(one, other) or shared > MOST_SHARED:
         raise UserError(
             f"{pair} have learnt from the same images ({shared:.0%} of the one look like some of the other), which "
@@ -89,3 +90,8 @@ def _check_equal(pair: str, what: str, ours: object, theirs: object) -> None:
         raise UserError(
             f"{pair} cannot be merged: {what} is {ours} in the one and {theirs} in the other; {cure}"
         )
+
+
+def _read_thumbnails(model: Model) -> Floats:
+    """Those of the images that could be read."""
+    return model.thumbnails[[bool(hash_) for hash_ in model.hashes]]

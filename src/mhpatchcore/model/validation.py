@@ -20,13 +20,16 @@ from mhpatchcore.backbone.descriptors import LOCAL
 from mhpatchcore.backbone.safety import check_harmless
 from mhpatchcore.config import Config
 from mhpatchcore.fitting.duplicates import SIDE
+from mhpatchcore.inputs.window import Window
 from mhpatchcore.model.value import Model
 from mhpatchcore.runtime.arrays import Array
 
 MOST_PATCHES = 2**40
 MOST_CELLS = 2**22
 MOST_DISTANCES = 2**31  # between the patches of a view and the bank's rows, 8 GB
-LARGEST = 1.001 * float(np.finfo(np.float16).max)  # descriptors are halves, and what comes of them is no larger
+LARGEST = 1.001 * float(
+    np.finfo(np.float16).max
+)  # descriptors are halves, and what comes of them is no larger
 
 
 def check_document(document: Mapping[str, Any]) -> None:
@@ -109,6 +112,8 @@ def check_model(model: Model) -> None:
     infos = [scale.backbone.info for scale in model.scales]
     sizes = tuple((info.height, info.width, info.pool) for info in infos)
     _expect(sizes == model.config.sizes, "views and settings differ in size")
+    window = model.config.window
+    _expect(isinstance(window, Window) and window.depth != "", "its window is not known")
     _expect(model.config.false_alarm == model.calibration.false_alarm, "its rates differ")
     _expect(model.config.threshold == model.calibration.rule, "its rules for the threshold differ")
     _expect(bool((model.calibration.scores >= 0).all()), "a calibration score is negative")

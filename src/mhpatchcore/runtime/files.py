@@ -18,6 +18,7 @@ from mhpatchcore.errors import UserError
 
 NAME = 32
 
+
 @contextmanager
 def atomic_path(target: str | Path) -> Iterator[Path]:
     """Give a temporary path in the target's folder; on success it becomes `target`, on failure it goes.

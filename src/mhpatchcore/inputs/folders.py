@@ -1,0 +1,69 @@
+"""The image files in a folder, by their suffixes."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from pathlib import Path
+
+from mhpatchcore.errors import ImageWarning, UserError
+
+SUFFIXES = (
+    *(".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp", ".pgm", ".ppm"),
+    *(".gif", ".jp2", ".avif"),
+)
+# a folder that holds these holds images, of which nobody should believe that they were read
+UNREAD_SUFFIXES = (
+    *(
+        ".heic",
+        ".heif",
+        ".jxl",
+        ".jxr",
+        ".j2k",
+        ".jpx",
+        ".exr",
+        ".hdr",
+        ".psd",
+        ".svg",
+        ".tga",
+        ".pbm",
+        ".pnm",
+    ),
+    *(".raw", ".dng", ".cr2", ".cr3", ".nef", ".arw", ".orf", ".rw2", ".dcm"),
+)
+NAMED = 3
+
+
+def images_below(folder: Path) -> list[Path]:
+    """Image files in a folder and its subfolders, sorted, without hidden ones.
+
+    Links to folders are followed after all real folders, and no folder is read twice.
+    """
+
+    def refuse(error: OSError) -> None:
+        raise UserError(f"cannot read folder {error.filename}: {error.strerror}; change that or move it away")
+
+    found: list[Path] = []
+    unread: list[Path] = []
+    seen: set[str] = set()
+    waiting = [folder] if folder.is_dir() else []
+    while waiting:
+        for place, folders, names in os.walk(waiting.pop(0), onerror=refuse):
+            real = os.path.realpath(place)
+            folders[:] = sorted(name for name in folders if not name.startswith(".") and real not in seen)
+            waiting += [path for path in (Path(place, name) for name in folders) if path.is_symlink()]
+            if real in seen:
+                continue
+            seen.add(real)
+            files = [Path(place, name) for name in names if not name.startswith(".")]
+            found += [path for path in files if path.suffix.lower() in SUFFIXES and path.is_file()]
+            unread += [path for path in files if path.suffix.lower() in UNREAD_SUFFIXES]
+    if unread:
+        some = ", ".join(map(str, sorted(unread)[:NAMED])) + ", …" * (len(unread) > NAMED)
+        warnings.warn(
+            f"{len(unread)} of the files in {folder} cannot be read and are left out ({some}): "
+            "save them as PNG, TIFF or JPEG",
+            ImageWarning,
+            stacklevel=2,
+        )
+    return sorted(found)

@@ -1,0 +1,72 @@
+"""The tables of the accuracy study: what they compare, and how they get onto their page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("benchmarks.accuracy", reason="benchmarks are not here")
+
+from benchmarks.accuracy import tables
+from benchmarks.accuracy.__main__ import VARIANTS
+from benchmarks.accuracy.cells import Cell, read_variants
+from benchmarks.accuracy.page import paste, study_tables, with_tables
+
+from mhpatchcore.errors import UserError
+
+PAGE = Path(__file__).parents[2] / "docs" / "accuracy.md"
+
+
+def cell(variant: str, category: str, seed: int, image: float, pixel: float = np.nan) -> Cell:
+    return Cell(variant, category, seed, 150, image, pixel, pixel, 10_000, 1.0)
+
+
+CELLS = [
+    cell("default", "bottle", 0, 0.90, 0.8),
+    cell("default", "bottle", 1, 0.92, 0.8),
+    cell("default", "casting", 0, 0.80),
+    cell("default", "casting", 1, 0.84),
+    cell("plain", "bottle", 0, 0.95, 0.7),  # better than chance explains
+    cell("plain", "casting", 0, 0.79),  # no worse than that
+    cell("offline", "bottle", 0, 0.99, 0.9),  # casting has not been run yet
+]
+
+
+def test_a_line_that_lacks_a_category_has_no_mean() -> None:
+    assert tables.whole_lines(CELLS, ["default", "plain", "offline"]) == ["default", "plain"]
+    assert tables.means_of(CELLS, "offline") == {}
+    assert tables.means_of(CELLS, "default") == pytest.approx({"image": 0.865, "pixel": 0.8, "aupro": 0.8})
+
+
+def test_lines_are_compared_on_the_seeds_that_both_have() -> None:
+    assert tables.difference(CELLS, "plain", "image") == pytest.approx((0.05 - 0.01) / 2)
+    assert tables.difference(CELLS, "plain", "pixel") == pytest.approx(-0.1)
+    assert tables.better_and_worse(CELLS, "plain") == "1 / 0"
+
+
+def test_the_spread_names_the_category_that_seeds_move_most() -> None:
+    assert tables.spread(CELLS, ["default", "plain"]).splitlines()[2:] == [
+        "| default | 2 | 0.8500, 0.8800 | 0.0300 | 0.040 (casting) |"
+    ]
+
+
+def test_the_others_choose_for_a_category_that_is_left_out() -> None:
+    assert tables.left_out(CELLS, ["default", "plain", "offline"]).splitlines()[2:] == [
+        "| bottle | default | 0.910 | 0.910 | 0.950 (plain) |",
+        "| casting | plain | 0.790 | 0.820 | 0.820 (default) |",
+    ]
+
+
+def test_the_page_has_places_for_tables_that_there_are(tmp_path: Path) -> None:
+    found = study_tables(CELLS, read_variants(VARIANTS))
+    copy = tmp_path / "accuracy.md"
+    copy.write_text(PAGE.read_text(encoding="utf-8"), encoding="utf-8")
+    assert {"summary", "ingredients", "image", "spread", "left-out"} <= set(paste(copy, found))
+    assert "| default | what `fit` does without flags | 0.865 | 0.800 | 0.800 | 2 |" in copy.read_text()
+    again = copy.read_text()
+    paste(copy, found)
+    assert copy.read_text() == again
+    with pytest.raises(UserError, match="there is no table 'other'"):
+        with_tables("<!-- accuracy:other -->\n<!-- /accuracy:other -->", found)
