@@ -115,7 +115,8 @@ def test_centroids_cannot_be_calibrated_across_images() -> None:
 )
 def test_sizes_can_be_told_in_many_ways(given: object, sizes: list[tuple[int, int, int]]) -> None:
     config = Config().with_changes(sizes=given)
-    assert list(config.sizes) == sizes and all(type(side) is int for size in config.sizes for side in size)
+    assert [size[:3] for size in config.sizes] == sizes and not config.tiled
+    assert all(type(side) is int for size in config.sizes for side in size[:3])
     assert config.views == tuple(View(height, width, None) for height, width, _ in sizes)
     assert Config().with_changes(sizes=",".join(map(str, config.sizes))) == config
 

@@ -7,8 +7,8 @@ import pytest
 
 from mhpatchcore import result as result_module
 from mhpatchcore.inputs.views import View
-from mhpatchcore.result import PEAK_SHARE, Result, ViewScores
-from mhpatchcore.scoring.maps import regions_of
+from mhpatchcore.result import PEAK_SHARE, Result
+from mhpatchcore.scoring.maps import ViewScores, regions_in
 
 
 def made_up(
@@ -17,11 +17,11 @@ def made_up(
     """Two spots on a calm map, seen at one scale or more."""
     rng = np.random.default_rng(0)
     views = []
-    for side in (64, 96)[:scales]:
+    for scale, side in enumerate((64, 96)[:scales]):
         a = rng.random((8, 8)).astype(np.float32)
         a[2, 5], a[6, 1] = 40, 30
         where = View(side, side, resize).geometry(height, width)
-        views.append(ViewScores(a, where, (side, side), 2.0))
+        views.append(ViewScores(a, where, (side, side), 2.0, scale))
     return Result(None, 9.0, 5.0, 0.5, pixel_threshold, tuple(views))
 
 
@@ -33,7 +33,7 @@ def test_regions_are_those_of_the_whole_map(
     monkeypatch: pytest.MonkeyPatch, height: int, width: int, resize: int | None, scales: int
 ) -> None:
     whole = made_up(height, width, resize, scales=scales)
-    expected = regions_of(whole.map > 8.0, whole.map)
+    expected = regions_in([whole.map], 8.0)
     monkeypatch.setattr(Result, "map", property(lambda self: pytest.fail("the whole map is not needed")))
     monkeypatch.setattr(result_module, "BAND", 5 * width)
     found = made_up(height, width, resize, scales=scales).regions

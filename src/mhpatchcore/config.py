@@ -12,6 +12,7 @@ from numbers import Integral, Real
 from typing import Any, NamedTuple, get_type_hints
 
 from mhpatchcore.errors import UserError
+from mhpatchcore.inputs.regions import Roi, parse_roi
 from mhpatchcore.inputs.views import View
 from mhpatchcore.inputs.window import AUTO, EIGHT_BIT, Window, parse_window
 from mhpatchcore.metric.shrinkage import parse_shrinkage
@@ -52,22 +53,28 @@ RANGES: dict[str, tuple[float, float]] = {
 SIDE = (32, 2048)
 MOST_SIZES = 4
 POOLS = (1, 2, 4)
+ZOOM = (0.02, 8.0)
 
 
 class Size(NamedTuple):
     """One scale at which images are seen: height and width in pixels, and how many patches are averaged each way.
 
-    >>> print(Size(224, 640), Size(448, 448, 2))
-    224x640 448/2
+    With `zoom` an image is not seen as a whole but in tiles, which have so many pixels for one of the image.
+
+    >>> print(Size(224, 640), Size(448, 448, 2), Size(512, 512, zoom=1.0), Size(256, 256, 2, 0.5))
+    224x640 448/2 tile:512 tile:256/2@0.5
     """
 
     height: int
     width: int
     pool: int = 1
+    zoom: float = 0.0
 
     def __str__(self) -> str:
         pixels = f"{self.height}" if self.height == self.width else f"{self.height}x{self.width}"
-        return pixels if self.pool == 1 else f"{pixels}/{self.pool}"
+        averaged = "" if self.pool == 1 else f"/{self.pool}"
+        shrunk = "" if self.zoom in (0, 1) else f"@{self.zoom:g}"
+        return f"{'tile:' if self.zoom else ''}{pixels}{averaged}{shrunk}"
 
 
 @dataclass(frozen=True)
@@ -88,6 +95,7 @@ class Config:
     aspect: str = "keep"
     resize: int | None = None
     window: Window | str = AUTO
+    roi: Roi | None = None
     # metric
     reduction: str = "pca"
     variance: float | None = 0.99
@@ -138,6 +146,8 @@ class Config:
             raise UserError(
                 f"resize, the shorter side before the crop, must be at least size ({largest}), not {self.resize}"
             )
+        if self.resize is not None and self.tiled:
+            raise UserError("tiles show the whole image, and resize crops it: leave one of them out")
         for name in ("variance", "fraction", "alpha", "false_alarm"):
             value = getattr(self, name)
             if value is not None and not (0 < value < 1 or (value == 1 and name in ("variance", "fraction"))):
@@ -156,7 +166,12 @@ class Config:
     def views(self) -> tuple[View, ...]:
         """How an image becomes the views of each scale; a window that is still to be learnt is that of 8 bits."""
         window = self.window if isinstance(self.window, Window) else EIGHT_BIT
-        return tuple(View(size.height, size.width, self.resize, window) for size in self.sizes)
+        return tuple(View(size.height, size.width, self.resize, window, size.zoom) for size in self.sizes)
+
+    @property
+    def tiled(self) -> bool:
+        """Whether some scale sees images in tiles."""
+        return any(size.zoom for size in self.sizes)
 
     def with_changes(self, **changes: Any) -> Config:
         """The same recipe but for these settings; a wrong name or value is refused."""
@@ -187,6 +202,8 @@ def of_its_kind(name: str, value: Any) -> Any:
         return parse_sizes(value)
     if name == "window":
         return parse_window(value)
+    if name == "roi":
+        return parse_roi(value)
     if name not in _hints():
         raise UserError(f"unknown setting '{name}'; there are: {', '.join(sorted(_hints()))}")
     hint = _hints()[name]
@@ -217,6 +234,8 @@ def parse_sizes(value: Any) -> tuple[Size, ...]:
 
     >>> [str(size) for size in (*parse_sizes("224, 448/2"), *parse_sizes(320), *parse_sizes([[224, 640]]))]
     ['224', '448/2', '320', '224x640']
+    >>> parse_sizes("tile:512@0.5")
+    (Size(height=512, width=512, pool=1, zoom=0.5),)
     """
     if isinstance(value, Size):
         value = [value]
@@ -231,21 +250,34 @@ def parse_sizes(value: Any) -> tuple[Size, ...]:
 
 def _parse_size(scale: Any, value: Any) -> Size:
     if isinstance(scale, str):
-        match = re.fullmatch(r"(\d{1,5})(?:[x×](\d{1,5}))?(?:/(\d))?", scale)
-        scale = (int(match[1]), int(match[2] or match[1]), int(match[3] or 1)) if match else None
+        scale = _size_in_words(scale)
     if isinstance(scale, Integral) and not isinstance(scale, bool):
         scale = (scale, scale)
-    if not (isinstance(scale, list | tuple) and len(scale) in (2, 3) and all(map(_is_whole, scale))):
+    if not (isinstance(scale, list | tuple) and 2 <= len(scale) <= 4 and all(map(_is_whole, scale[:3]))):
         raise UserError(
-            f"a size is a number of pixels such as 224, or height x width such as 224x640, not {value!r}"
+            f"a size is a number of pixels such as 224, height x width such as 224x640, or tile:512, not {value!r}"
         )
-    size = Size(*(int(number) for number in scale))
+    size = Size(*(int(number) for number in scale[:3]), *scale[3:])
     for side in (size.height, size.width):
         if not SIDE[0] <= side <= SIDE[1]:
             raise UserError(f"size must be from {SIDE[0]} to {SIDE[1]} pixels, not {side}")
     if size.pool not in POOLS:
         raise UserError(f"patches are averaged over /1, /2 or /4, not /{size.pool}")
-    return size
+    if not (isinstance(size.zoom, Real) and (size.zoom == 0 or ZOOM[0] <= size.zoom <= ZOOM[1])):
+        raise UserError(
+            f"tiles have from {ZOOM[0]} to {ZOOM[1]} pixels for one of the image, not {size.zoom}"
+        )
+    return size._replace(zoom=float(size.zoom))
+
+
+def _size_in_words(text: str) -> tuple[int | float, ...] | None:
+    """Height, width, pool and zoom, of a text such as 448/2 or tile:512@0.5."""
+    match = re.fullmatch(r"(tile:)?(\d{1,5})(?:[x×](\d{1,5}))?(?:/(\d))?(?:@(\d*\.?\d+))?", text)
+    if match is None or (match[5] and not match[1]):
+        return None
+    zoom = float(match[5] or 1) if match[1] else 0.0
+    sides = int(match[2]), int(match[3] or match[2])
+    return (*sides, int(match[4] or 1), zoom) if zoom or not match[1] else None
 
 
 def _is_whole(value: Any) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, overload
 
@@ -22,7 +22,7 @@ from mhpatchcore.inputs.sources import (
     gather,
     single_image,
 )
-from mhpatchcore.inputs.views import load_views
+from mhpatchcore.inputs.views import opened
 from mhpatchcore.inspection.coverage import Coverage
 from mhpatchcore.inspection.evidence import Evidence, explain
 from mhpatchcore.inspection.study import studied
@@ -35,9 +35,9 @@ from mhpatchcore.model.runtime import Runtime
 from mhpatchcore.model.update import updated
 from mhpatchcore.model.value import Model
 from mhpatchcore.presets import preset as named_preset
-from mhpatchcore.result import Result, ViewScores
+from mhpatchcore.result import Result
 from mhpatchcore.runtime.parallel import available_cores, ordered_map
-from mhpatchcore.scoring.combining import combined_score
+from mhpatchcore.scoring.combining import Rule, combined_score
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,24 +215,38 @@ class Detector:
         return explain(self.model, self.runtime.heads, source, result, normals)
 
     def _score_one(self, image: ImageLike, sessions: Sequence[Any]) -> Result:
-        seen = load_views(image, self.config.views)
-        scored = [self.runtime.score(i, sessions[i], one.pixels) for i, one in enumerate(seen)]
-        sizes, sigma = [scale.size for scale in self.scales], self.config.sigma
-        judged = [one.judged for one in scored]
-        score = combined_score(self.config.score, [one.score for one in scored], judged, sizes, sigma)
-        views = tuple(
-            ViewScores(one.nearest, view.geometry, scale.size, sigma)
-            for one, view, scale in zip(scored, seen, self.scales, strict=True)
-        )
+        runtime, config = self.runtime, self.config
+        rule = Rule.of(runtime.heads)
+        source = opened(image, config.views, config.roi)
+        scores, judged, nearest = [], [], []
+        for scale, (view, head) in enumerate(zip(config.views, runtime.heads, strict=True)):
+            for placed in source.placed(view, head.grid):
+                pixels = source.pixels(view, placed.where)
+                one = runtime.score(scale, sessions[scale], pixels, placed.inside)
+                scores.append(one.score)
+                judged.append(rule.view(scale, placed.where, placed.inside, one.judged))
+                nearest.append(replace(judged[-1], distances=one.nearest))
+        score = combined_score(rule.score, scores, judged)
         return Result(
             path=str(image) if isinstance(image, str | Path) else None,
             score=score,
             threshold=self.calibration.threshold,
             p_value=self.calibration.p_value(score),
             pixel_threshold=self.calibration.pixel_threshold,
-            views=views,
-            window=self.config.views[0].window,
+            views=tuple(nearest),
+            window=config.views[0].window,
+            area=source.area,
         )
+
+    def with_roi(self, roi: Any) -> Detector:
+        """The same detector, with another region of interest: for images that lie differently, or one of each.
+
+        It takes what `Config(roi=...)` takes: a rectangle, corners, a mask (an array or a file), or a folder or CSV
+        file with a region for each image.
+        """
+        other = Detector(replace(self.model, config=self.config.with_changes(roi=roi)))
+        object.__setattr__(other, "_runtime", self.runtime)  # which does not depend on it
+        return other
 
     @property
     def runtime(self) -> Runtime:

@@ -41,6 +41,7 @@ MH: dict[str, Any] = {
     "aspect": "stretch",
     "resize": 256,
     "window": "auto",
+    "roi": None,
     "reduction": "pca",
     "variance": 0.99,
     "components": None,

@@ -10,10 +10,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from mhpatchcore.inputs.views import Extent, Geometry
+from mhpatchcore.inputs.regions import Area
+from mhpatchcore.inputs.views import Extent
 from mhpatchcore.inputs.window import Window
 from mhpatchcore.runtime.arrays import Floats, Mask
-from mhpatchcore.scoring.maps import Region, original_map, regions_of
+from mhpatchcore.scoring.maps import Region, ViewScores, combined_map, regions_in
 
 PEAK_SHARE = (
     0.8  # of the map's peak: where a rejected image is most anomalous, even below the pixel threshold
@@ -24,30 +25,12 @@ Verdict = Literal["normal", "anomalous", "no threshold"]
 
 
 @dataclass(frozen=True, eq=False)
-class ViewScores:
-    """The distances (h, w) of one view's patches to the bank, and where the view lies.
-
-    `size` is the view's height and width; the map is smoothed by `sigma` pixels of the view.
-    """
-
-    distances: Floats
-    geometry: Geometry
-    size: tuple[int, int]
-    sigma: float
-
-    def map_over(self, box: Extent, height: int, width: int) -> Floats:
-        """Smoothed map over a box of the original image, at height × width places in it."""
-        where = self.geometry.within(box, height, width)
-        return original_map(self.distances, *self.size, self.sigma, where)
-
-
-@dataclass(frozen=True, eq=False)
 class Result:
     """What the detector says about one image.
 
     `map` and `mask` have the size of the original image and are made when first asked for. A model that has not been
     calibrated has no threshold (infinity): it scores images, but does not judge them. `window` says which values of
-    the image were black and white, for pictures of it.
+    the image were black and white, for pictures of it; outside of its `area` of interest the map is empty.
     """
 
     path: str | None
@@ -57,6 +40,7 @@ class Result:
     pixel_threshold: float
     views: tuple[ViewScores, ...]
     window: Window | None = None
+    area: Area | None = None
 
     @property
     def verdict(self) -> Verdict:
@@ -84,10 +68,10 @@ class Result:
 
     def map_over(self, box: Extent, height: int, width: int) -> Floats:
         """The map over a box of the original image, at height × width places in it: as cheap as these are few."""
-        total = self.views[0].map_over(box, height, width)
-        for view in self.views[1:]:
-            total = total + view.map_over(box, height, width)
-        return total if len(self.views) == 1 else total / np.float32(len(self.views))
+        heat = combined_map(self.views, box, height, width)
+        if self.area is not None:
+            heat[~self.area.over(box, height, width, self.size)] = 0
+        return heat
 
     @cached_property
     def peak(self) -> float:
@@ -113,14 +97,7 @@ class Result:
     @cached_property
     def regions(self) -> tuple[Region, ...]:
         """Connected regions of the mask, highest peak first."""
-        rows, columns = (np.flatnonzero(self.mask.any(axis=axis)) for axis in (1, 0))
-        if not len(rows):
-            return ()
-        top, left, bottom, right = (
-            int(edge) for edge in (rows[0], columns[0], rows[-1] + 1, columns[-1] + 1)
-        )
-        heat = self.map_over((top, left, bottom, right), bottom - top, right - left)
-        return regions_of(self.mask[top:bottom, left:right], heat, top, left)
+        return regions_in(self._bands(), self.mask_limit) if isfinite(self.mask_limit) else ()
 
     def _bands(self) -> Iterator[Floats]:
         """The map from top to bottom, some rows at a time: of a large image it is never held whole."""

@@ -10,7 +10,6 @@ import pytest
 from mhpatchcore import Config, Detector
 from mhpatchcore.backbone import quantising
 from mhpatchcore.demo.dataset import vial_image
-from mhpatchcore.inputs.views import Seen, View
 
 SIZE = {"sizes": 64, "K": 100, "m_c": 32, "layers": ("block4",)}
 
@@ -68,14 +67,13 @@ def test_auto_wants_instructions_that_were_measured(monkeypatch: pytest.MonkeyPa
 
 def test_unreadable_images_do_not_stop_it(pictures: list[np.ndarray], tmp_path: Path) -> None:
     (tmp_path / "bad.png").write_bytes(b"no picture")
-    readable = list(quantising._readable([tmp_path / "bad.png", pictures[0]], Config(**SIZE).views[0]))
+    readable = list(quantising._readable([tmp_path / "bad.png", pictures[0]], Config(**SIZE).views[0], None))
     assert len(readable) == 1
 
 
 def test_ranges_come_from_images_all_over_the_list(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[object] = []
-    nothing = [Seen(np.empty(0), View().geometry(1, 1))]
-    monkeypatch.setattr(quantising, "load_views", lambda image, _: seen.append(image) or nothing)
+    monkeypatch.setattr(quantising, "middle_view", lambda image, *_: seen.append(image))
     monkeypatch.setattr(quantising, "quantised", lambda backbone, views: [*views])
     quantising.at_precision(None, "int8", range(63), None)  # type: ignore[arg-type]
     assert len(seen) == quantising.RANGE_IMAGES and seen[0] < 2 and seen[-1] > 60  # type: ignore[operator]

@@ -11,6 +11,7 @@ from mhpatchcore.calibration.deciding_patches import (
     DecidingPatches,
     deciding_cells,
     stacked,
+    surroundings,
     unstacked,
 )
 
@@ -23,7 +24,9 @@ def bump(h: int, w: int, row: int, column: int) -> np.ndarray:
 
 @pytest.mark.parametrize(("row", "column"), [(0, 0), (5, 7), (11, 15)])
 def test_they_lie_around_both_peaks(row: int, column: int) -> None:
-    cells = deciding_cells(bump(12, 16, row, column), bump(12, 16, 11 - row, 15 - column))
+    cells = deciding_cells(
+        surroundings(bump(12, 16, row, column)), surroundings(bump(12, 16, 11 - row, 15 - column))
+    )
     assert len(cells) == len(set(cells.tolist())) == 2 * PER_MAP
     assert (np.diff(cells) > 0).all() and cells.dtype == np.int32
     for peak in ((row, column), (11 - row, 15 - column)):
@@ -43,11 +46,23 @@ def test_a_small_grid_gives_all_it_has(grid: tuple[int, int]) -> None:
     assert deciding_cells(a, a).tolist() == list(range(grid[0] * grid[1]))
 
 
+@pytest.mark.parametrize("n", [1, 20, 40, 100])
+def test_only_cells_inside_decide(n: int) -> None:
+    rng = np.random.default_rng(0)
+    judged, nearest = rng.random((2, 12, 16)).astype(np.float32)
+    inside = np.zeros(192, bool)
+    inside[rng.permutation(192)[:n]] = True
+    cells = deciding_cells(judged, nearest, inside.reshape(12, 16))
+    assert len(cells) == 2 * PER_MAP and inside[cells].all() and (np.diff(cells) >= 0).all()
+    assert len(set(cells.tolist())) == min(n, 2 * PER_MAP)
+
+
 def test_files_keep_them_scale_by_scale() -> None:
     rng = np.random.default_rng(0)
     images = [
         DecidingPatches(
             image,
+            (60, 80 + image),
             (rng.integers(0, 9, 4, np.int32), rng.integers(0, 9, 6, np.int32)),
             (rng.normal(size=(4, 3)).astype(np.float16), rng.normal(size=(6, 5)).astype(np.float16)),
         )
@@ -60,9 +75,11 @@ def test_files_keep_them_scale_by_scale() -> None:
         (3, 6),
         (3, 6, 5),
     )
-    again = unstacked(np.array([2, NOT_LEARNT, 7], np.int32), [cells, other_cells], [rows, other_rows])
+    numbers = np.array([2, NOT_LEARNT, 7], np.int32)
+    sizes = np.array([one.size for one in images], np.int32)
+    again = unstacked(numbers, sizes, [cells, other_cells], [rows, other_rows])
     for one, other in zip(images, again, strict=True):
-        assert one.image == other.image
+        assert (one.image, one.size) == (other.image, other.size)
         for ours, theirs in zip((*one.cells, *one.rows), (*other.cells, *other.rows), strict=True):
             assert np.array_equal(ours, theirs)
     assert stacked([], 0, 3)[1].shape == (0, 0, 3)

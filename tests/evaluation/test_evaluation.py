@@ -23,9 +23,9 @@ from mhpatchcore.evaluation.evaluate import Evaluation, Judged, evaluate, is_loc
 from mhpatchcore.evaluation.metrics import image_metrics
 from mhpatchcore.inputs.datasets import Dataset, Sample, load_dataset, read_mask
 from mhpatchcore.inputs.views import View
-from mhpatchcore.result import Result, ViewScores
+from mhpatchcore.result import Result
 from mhpatchcore.runtime.telemetry import Telemetry
-from mhpatchcore.scoring.maps import view_map
+from mhpatchcore.scoring.maps import ViewScores, view_map
 
 
 @pytest.fixture(scope="module")

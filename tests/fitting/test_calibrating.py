@@ -136,8 +136,8 @@ def test_deciding_patches_repeat_the_scores_under_the_same_bank(
 ) -> None:
     detector = Detector.fit(pictures, SMALL.with_changes(**changes))
     banks = [banked(scale, detector.config) for scale in detector.scales]
-    found = rescored_images(detector.calibration.deciding, banks, np.arange(N), workers=2)
-    again = calibrated_by(found, banks, detector.config, ["cross-image"])
+    found = rescored_images(detector.calibration.deciding, banks, np.arange(N), detector.config, workers=2)
+    again = calibrated_by(found, detector.config, ["cross-image"])
     assert np.allclose(again.scores, detector.calibration.scores, rtol=off)
     assert np.allclose(again.peaks, detector.calibration.peaks, rtol=0.02)
 
@@ -146,17 +146,16 @@ def test_an_image_that_has_all_rows_of_the_bank_cannot_be_scored_again(detector:
     (scale,) = detector.scales
     alone = replace(scale, origin=np.where([True, False, False, False], 3, scale.origin))
     banks = [banked(alone, detector.config)]
-    found = rescored_images(detector.calibration.deciding, banks, np.arange(N), workers=1)
+    found = rescored_images(detector.calibration.deciding, banks, np.arange(N), detector.config, workers=1)
     assert len(found) == N - 1
 
 
-def previous(patches: int, n: int, deciding: bool = True) -> Previous:
-    """A model that has learnt so many patches and was calibrated by n images."""
+def previous(learnt: int, n: int, deciding: bool = True) -> Previous:
+    """A model that has learnt from so many images and was calibrated by n."""
     one = Detector.fit(vials(0, 2), Config(sizes=64, K=20, layers=("block2",))).model.previous
-    moments = replace(one.scales[0].moments, n=patches)
     kept = one.calibration.deciding if deciding else ()
     calibration = replace(one.calibration, scores=np.arange(n, dtype=np.float32), deciding=kept)
-    return replace(one, scales=(replace(one.scales[0], moments=moments),), calibration=calibration)
+    return replace(one, calibration=calibration, learnt=learnt)
 
 
 def test_images_count_in_proportion_to_what_was_learnt() -> None:
@@ -168,10 +167,9 @@ def test_images_count_in_proportion_to_what_was_learnt() -> None:
     assert calibration_shares(config, [previous(300, 10), previous(100, 10)], 0) == [75, 25, 0]
 
 
-def test_held_out_images_are_evenly_spread(detector: Detector) -> None:
+def test_held_out_images_are_evenly_spread() -> None:
     config = Config(calibration="held-out", calibration_images=4)
-    networks = [scale.backbone for scale in detector.scales]
-    assert held_out_images(range(10), config, [], networks) == (2, 7)
-    assert held_out_images(range(40, 140), config, [], networks) == (52, 77, 102, 127)
-    assert held_out_images(range(1), config, [], networks) == ()
-    assert held_out_images(range(10), config.with_changes(calibration="none"), [], networks) == ()
+    assert held_out_images(range(10), config, []) == (2, 7)
+    assert held_out_images(range(40, 140), config, []) == (52, 77, 102, 127)
+    assert held_out_images(range(1), config, []) == ()
+    assert held_out_images(range(10), config.with_changes(calibration="none"), []) == ()

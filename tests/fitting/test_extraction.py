@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,10 +16,10 @@ from mhpatchcore import backbone as backbones
 from mhpatchcore.backbone.alignment import aligned_rows
 from mhpatchcore.backbone.session import Backbone
 from mhpatchcore.config import CHOICES
-from mhpatchcore.fitting import tasks
+from mhpatchcore.fitting import describing, tasks
 from mhpatchcore.fitting.extraction import Extraction, extracted, without
 from mhpatchcore.inputs.sources import ImageLike
-from mhpatchcore.inputs.views import Seen, View, load_views
+from mhpatchcore.inputs.views import Opened, load_views, opened
 from mhpatchcore.metric.moments import Moments
 from mhpatchcore.runtime.telemetry import Telemetry
 
@@ -45,11 +45,11 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """The images that were decoded and described, not found in the store."""
     sources: list[object] = []
 
-    def counted(source: ImageLike, views: Sequence[View]) -> list[Seen]:
+    def counted(source: ImageLike, *rest: Any) -> Opened:
         sources.append(source)
-        return load_views(source, views)
+        return opened(source, *rest)
 
-    monkeypatch.setattr(tasks, "load_views", counted)
+    monkeypatch.setattr(describing, "opened", counted)
     return sources
 
 
@@ -62,7 +62,7 @@ def test_the_store_holds_what_the_network_says_of_every_image(folder: Path, netw
     with extracted(images, [network], SMALL, Execution(batch=3)) as extraction:
         assert [one.image for one in extraction.learnt] == list(range(N)) and extraction.held_out == ()
         for one in extraction.learnt:
-            layers = tasks.stored_maps(extraction.store, one, 0)
+            layers = tasks.stored_maps(extraction.store, one.scales[0][0])
             assert [layer.shape for layer in layers] == list(network.info.maps)
             assert np.array_equal(aligned_rows(layers), rows_of(network, images[one.image]))
         place = extraction.store.folder
@@ -194,7 +194,7 @@ def test_nothing_readable_is_an_error(tmp_path: Path) -> None:
 
 
 def numbered(extraction: Extraction) -> list[tuple[int, np.ndarray]]:
-    rows = [tasks.stored_maps(extraction.store, one, 0)[0] for one in extraction.learnt]
+    rows = [tasks.stored_maps(extraction.store, one.scales[0][0])[0] for one in extraction.learnt]
     return [(one.image, row) for one, row in zip(extraction.learnt, rows, strict=True)]
 
 

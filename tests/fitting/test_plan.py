@@ -6,10 +6,11 @@ import pickle
 
 from mhpatchcore.config import Config
 from mhpatchcore.fitting.plan import Located, bank_chunks, make_plan
+from mhpatchcore.inputs.views import Geometry
 
 
 def located(n: int) -> list[Located]:
-    return [Located(i, "entry", i) for i in range(n)]
+    return [Located(i, 0, "entry", i, Geometry(8, 8, 0, 0, 8, 8)) for i in range(n)]
 
 
 def test_held_out_images_are_read_last_and_in_chunks_of_their_own() -> None:

@@ -170,10 +170,11 @@ def test_cmyk_with_16_bits_is_refused(tmp_path: Path) -> None:
 
 def test_numbers_that_are_not_finite_are_refused(tmp_path: Path) -> None:
     pixels = np.ones((4, 4), np.float32)
-    pixels[1, 2] = np.nan
-    for source in (pixels, write_tiff(tmp_path / "a.tif", pixels)):
-        with pytest.raises(ImageError, match="not finite"):
-            decoded(source)
+    for wrong in (np.nan, -np.inf, 1e38):
+        pixels[1, 2] = wrong
+        for source in (pixels, write_tiff(tmp_path / "a.tif", pixels)):
+            with pytest.raises(ImageError, match="not finite"):
+                decoded(source)
 
 
 def test_pages_that_are_no_stack_are_told(tmp_path: Path) -> None:

@@ -56,6 +56,14 @@ def test_only_a_spread_sample_is_looked_at(tmp_path: Path) -> None:
     assert learnt_window(many) == learnt_window(many[1::2])
 
 
+@pytest.mark.parametrize("width", [1024, 1536])
+def test_all_columns_and_channels_of_large_images_count(width: int) -> None:
+    pixels = np.zeros((1024, width, 3), np.uint16)
+    pixels[:, :, 1], pixels[:, 500:600, 2] = 1000, 3000
+    window = learnt_window([pixels])
+    assert window.low < 0 and window.high > 3000
+
+
 def test_what_cannot_be_read_does_not_count(tmp_path: Path) -> None:
     good = exposed(0, 16)
     assert learnt_window([tmp_path / "gone.png", good]) == learnt_window([good])

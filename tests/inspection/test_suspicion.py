@@ -43,8 +43,9 @@ def test_defects_among_the_normals_come_first(folder: Path) -> None:
     scores = [suspect.score for suspect in study.suspects]
     assert scores == sorted(scores, reverse=True)
     assert study.suspects[0].times_typical > 1 > study.suspects[-1].times_typical
-    first = study.suspects[0].patches
-    assert first is not None and first.shape == study.detector.scales[0].backbone.info.grid
+    assert study.suspects[0].views is not None
+    (first,) = study.suspects[0].views
+    assert first.distances.shape == study.detector.scales[0].backbone.info.grid
     assert not any(suspect.excluded for suspect in study.suspects) and study.detector.model.excluded == ()
     assert_same_model(study.detector, Detector.fit(folder, SMALL))
     assert study.coverage is not None and study.coverage.images == (4, 4, 4, 4, 2)

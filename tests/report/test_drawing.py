@@ -22,7 +22,8 @@ from mhpatchcore.report.drawing import (
     screen_pixels,
     triptych,
 )
-from mhpatchcore.result import Result, ViewScores
+from mhpatchcore.result import Result
+from mhpatchcore.scoring.maps import ViewScores
 
 PEAK = (3, 5)
 

@@ -31,17 +31,23 @@ def plain_whitened(head: Head, maps: list[np.ndarray]) -> np.ndarray:
     return (u.reshape(len(u), -1).T - head.whitening.mean) @ head.whitening.A.T
 
 
-def plain_scores(head: Head, z: np.ndarray, counts: np.ndarray | None = None) -> PlainScores:
-    """What is said of patches z (h·w, k) by the bank rows that count (K,): excluded rows are not there at all."""
+def plain_scores(
+    head: Head, z: np.ndarray, counts: np.ndarray | None = None, inside: np.ndarray | None = None
+) -> PlainScores:
+    """What is said of patches z (h·w, k) by the bank rows that count (K,): excluded rows are not there at all.
+
+    Patches that are not inside (h·w,) are no distance from anything.
+    """
+    inside = np.ones(len(z), bool) if inside is None else inside
     counts = np.ones(len(head.bank), bool) if counts is None else counts
     bank, weights = head.bank[counts].astype(np.float64), head.weights[counts].astype(np.float64)
     delta = distances(z, bank)
-    least = delta.min(axis=1)
+    least = inside * delta.min(axis=1)
     part = np.arange(len(head.bank)) // rows_per_run(len(head.bank)) % map_parts(head.local, len(head.bank))
     parts = [delta[:, part[counts] == one] for one in np.unique(part)]
-    nearest = np.mean([one.min(axis=1) if one.size else least for one in parts], axis=0)
+    nearest = inside * np.mean([one.min(axis=1) if one.size else least for one in parts], axis=0)
     b = min(head.local, len(head.bank), 1 + head.bank.shape[1] // 4)
-    judged = least if b == 1 else spanned(z, bank, weights, delta, b)
+    judged = least if b == 1 else spanned(z, bank, weights, delta, b, inside)
     info = head.backbone.info
     size = (info.height, info.width, head.sigma)
     a = judged.reshape(head.grid)
@@ -69,14 +75,16 @@ def reweighted(a: np.ndarray, delta: np.ndarray, bank: np.ndarray, b: int) -> fl
     return float(weight * a[worst])
 
 
-def spanned(z: np.ndarray, bank: np.ndarray, weights: np.ndarray, delta: np.ndarray, b: int) -> np.ndarray:
+def spanned(
+    z: np.ndarray, bank: np.ndarray, weights: np.ndarray, delta: np.ndarray, b: int, inside: np.ndarray
+) -> np.ndarray:
     """The farthest patches against what their b nearest rows span; the others follow in proportion."""
-    nearest = delta.min(axis=1)
+    nearest = inside * delta.min(axis=1)
     far = np.argsort(-nearest, kind="stable")[: max(1, len(z) // COMPARED)]
     found = np.empty(len(far))
     for i, patch in enumerate(far):
         rows = np.argsort(delta[patch], kind="stable")[:b]
-        found[i] = span_distance(np.sqrt(weights[rows])[:, None] * (z[patch] - bank[rows]))
+        found[i] = inside[patch] * span_distance(np.sqrt(weights[rows])[:, None] * (z[patch] - bank[rows]))
     judged = nearest * found.sum() / max(nearest[far].sum(), 1e-12)
     judged[far] = found
     return judged

@@ -19,11 +19,17 @@ FORMS = ("whole", "head", "rows")
 
 
 def run(
-    head: Head, image: int, counts: np.ndarray | None = None, form: str = "head", threads: int = 1
+    head: Head,
+    image: int,
+    counts: np.ndarray | None = None,
+    form: str = "head",
+    threads: int = 1,
+    inside: np.ndarray | None = None,
 ) -> PlainScores:
-    """One of the three graphs on a picture, with all or some rows."""
+    """One of the three graphs on a picture, with all or some rows and patches."""
     feed: dict[str, Any] = {
-        "penalty": head.no_penalty if counts is None else np.where(counts, np.float32(0), EXCLUDED)
+        "penalty": head.no_penalty if counts is None else np.where(counts, np.float32(0), EXCLUDED),
+        "inside": head.everywhere if inside is None else inside.astype(np.float32),
     }
     maps = stored(head.backbone, image)
     if form == "whole":
@@ -118,6 +124,32 @@ def test_excluded_rows_are_as_good_as_gone(score: str) -> None:
     assert run(head, 6).score != pytest.approx(run(head, 6, counts).score, rel=1e-3)
 
 
+@pytest.mark.parametrize("local", [1, 9])
+@pytest.mark.parametrize("score", RULES)
+@pytest.mark.parametrize("share", [0.02, 0.3, 0.9])
+def test_only_patches_inside_count(score: str, local: int, share: float) -> None:
+    head = made_up_head(70, k=12, score=score, local=local, neighbours=5)
+    inside = np.random.default_rng(0).random(head.backbone.info.patches) < share
+    assert 0 < inside.sum() < len(inside)
+    z = plain_whitened(head, stored(head.backbone, 1))
+    found = run(head, 1, inside=inside)
+    assert_alike(found, plain_scores(head, z, inside=inside))
+    assert not found.nearest[~inside.reshape(head.grid)].any()
+    assert not found.judged[~inside.reshape(head.grid)].any()
+
+
+@pytest.mark.parametrize("score", RULES)
+def test_patches_outside_change_nothing(score: str) -> None:
+    head = made_up_head(70, k=12, score=score, local=9)
+    inside = np.arange(head.backbone.info.patches) % 3 > 0
+    session = make_session(head.rows_graph, 1)
+    z = head.whitening.of_maps(stored(head.backbone, 2))
+    other = np.where(inside[:, None], z, 1000 * z[::-1])
+    inputs = {"penalty": head.no_penalty, "inside": inside.astype(np.float32)}
+    one, two = (session.run(list(SCORES), {"z": np.ascontiguousarray(x.T)} | inputs) for x in (z, other))
+    assert all(np.array_equal(ours, theirs) for ours, theirs in zip(one, two, strict=True))
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_threads_change_no_bit(form: str) -> None:
     head = made_up_head(200, local=9)
@@ -141,7 +173,8 @@ def on_rows(bank: np.ndarray, z: np.ndarray, **rule: Any) -> tuple[float, np.nda
         made_up_head(4, k=bank.shape[1]), bank=bank.astype(np.float32), weights=np.ones(len(bank), np.float32)
     )
     head = replace(head, **rule)
-    feed = {"z": np.ascontiguousarray(z.T, np.float32), "penalty": head.no_penalty}
+    inputs = {"penalty": head.no_penalty, "inside": head.everywhere}
+    feed = {"z": np.ascontiguousarray(z.T, np.float32)} | inputs
     score, judged = make_session(head.rows_graph, 1).run(["score", "judged"], feed)
     return float(score[0]), judged
 

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.ndimage import gaussian_filter
 
 from mhpatchcore.inputs.views import Geometry, View
-from mhpatchcore.scoring.maps import Region, original_map, regions_of, view_map
+from mhpatchcore.scoring.maps import (
+    Region,
+    ViewScores,
+    combined_map,
+    original_map,
+    regions_in,
+    view_map,
+)
 
 
 def bilinear(scores: np.ndarray, height: int, width: int) -> np.ndarray:
@@ -94,7 +103,7 @@ def test_regions_have_boxes_areas_and_peaks() -> None:
     heat[1:3, 2:5] = 4
     heat[2, 4] = 6
     heat[7, 8], heat[8, 9], heat[6, 9] = 9, 3, 3  # touching at corners only
-    assert regions_of(heat > 2, heat) == (
+    assert regions_in([heat], 2) == (
         Region(box=(6, 8, 9, 10), area=3, peak=9.0, peak_at=(7, 8)),
         Region(box=(1, 2, 3, 5), area=6, peak=6.0, peak_at=(2, 4)),
     )
@@ -106,10 +115,66 @@ def test_a_region_does_not_peak_in_its_neighbour() -> None:
     heat[:, 0] = heat[6, :] = 3
     heat[4, 0] = 4
     heat[1, 4] = 8
-    spot, ell = regions_of(heat > 0, heat)
+    spot, ell = regions_in([heat], 0)
     assert (spot.peak_at, spot.area) == ((1, 4), 1)
     assert (ell.peak_at, ell.peak, ell.area, ell.box) == ((4, 0), 4.0, 13, (0, 0, 7, 7))
 
 
 def test_an_empty_mask_has_no_regions() -> None:
-    assert regions_of(np.zeros((5, 5), bool), np.ones((5, 5), np.float32)) == ()
+    assert regions_in([np.ones((5, 5), np.float32)], 1) == ()
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 7, 60])
+@pytest.mark.parametrize("seed", range(4))
+def test_regions_of_bands_are_those_of_the_whole_map(rows: int, seed: int) -> None:
+    heat = np.random.default_rng(seed).random((60, 50)).astype(np.float32)
+    limit = (0.5, 0.6, 0.7, 0.9)[seed]
+    bands = [heat[top : top + rows] for top in range(0, 60, rows)]
+    assert regions_in(bands, limit) == regions_in([heat], limit)
+
+
+def test_a_ring_over_many_bands_is_one_region() -> None:
+    heat = np.zeros((12, 12), np.float32)
+    heat[1:11, 1] = heat[1:11, 10] = heat[10, 1:11] = 5  # its ends meet at the bottom only
+    heat[5, 10] = 7
+    heat[2, 5] = 6
+    found = regions_in([heat[i : i + 1] for i in range(12)], 1)
+    assert [(one.box, one.area, one.peak_at) for one in found] == [
+        ((1, 1, 11, 11), 28, (5, 10)),
+        ((2, 5, 3, 6), 1, (2, 5)),
+    ]
+
+
+def tile_scores(height: int, width: int, zoom: float, value: float) -> list[ViewScores]:
+    every = View(64, 64, zoom=zoom).geometries(height, width)
+    a = np.full((8, 8), value, np.float32)
+    return [ViewScores(a, where, (64, 64), 4.0) for where in every]
+
+
+@pytest.mark.parametrize(("height", "width"), [(64, 64), (65, 200), (200, 131), (333, 90)])
+@pytest.mark.parametrize("zoom", [1.0, 0.5, 0.7])
+def test_equal_tiles_make_an_even_map(height: int, width: int, zoom: float) -> None:
+    views = tile_scores(height, width, zoom, 5)
+    for box, size in (((0, 0, height, width), (height, width)), ((10, 3, 60, 63), (100, 40))):
+        assert np.allclose(combined_map(views, box, *size), 5, rtol=1e-5)
+
+
+def test_seams_are_blended() -> None:
+    left, right = tile_scores(64, 112, 1.0, 1)
+    right = replace(right, distances=np.full((8, 8), 9, np.float32))
+    heat = combined_map([left, right], (0, 0, 64, 112), 64, 112)[32]
+    assert np.allclose(heat[:44], 1, atol=0.01) and np.allclose(heat[-44:], 9, atol=0.01)
+    assert heat[56] == pytest.approx(5, abs=0.3)
+    assert np.diff(heat).min() > -1e-5 and np.diff(heat).max() < 1  # no step of eight
+
+
+def test_at_the_edge_of_a_region_the_map_is_not_thinned_out() -> None:
+    inside = np.zeros((8, 8), bool)
+    inside[:, :4] = True
+    a = np.where(inside, 5, 0).astype(np.float32)
+    where = View(64, 64).geometry(64, 64)
+    view = ViewScores(a, where, (64, 64), 4.0, 0, inside)
+    heat = combined_map([view], (0, 0, 64, 64), 64, 64)
+    assert np.allclose(heat[:, :32], 5, rtol=1e-5)
+    assert (np.diff(heat, axis=1) <= 1e-5).all() and not heat[:, 56:].any()
+    assert view.map_over((0, 0, 64, 64), 64, 64)[30, 31] < 3  # as it is without weights

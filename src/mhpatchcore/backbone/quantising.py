@@ -20,8 +20,9 @@ import onnx
 
 from mhpatchcore.backbone.session import Backbone, silent_onnx_runtime
 from mhpatchcore.errors import ImageError, UserError
+from mhpatchcore.inputs.regions import Roi
 from mhpatchcore.inputs.sources import ImageLike, spread
-from mhpatchcore.inputs.views import View, load_views
+from mhpatchcore.inputs.views import View, middle_view
 from mhpatchcore.runtime.arrays import Array
 from mhpatchcore.runtime.memory import give_back
 
@@ -29,12 +30,14 @@ RANGE_IMAGES = 32
 OPERATORS = ["Conv", "Add", "Relu", "Clip", "MaxPool"]
 
 
-def at_precision(backbone: Backbone, precision: str, images: Sequence[ImageLike], view: View) -> Backbone:
+def at_precision(
+    backbone: Backbone, precision: str, images: Sequence[ImageLike], view: View, roi: Roi | None = None
+) -> Backbone:
     """The backbone as it is (fp32), quantised (int8), or quantised where that was found to be faster (auto)."""
     if precision == "fp32" or (precision == "auto" and not gains(backbone.graph)):
         return backbone
     some = [images[i] for i in spread(len(images), RANGE_IMAGES)]
-    return quantised(backbone, _readable(some, view))
+    return quantised(backbone, _readable(some, view, roi))
 
 
 def gains(graph: bytes) -> bool:
@@ -105,11 +108,11 @@ class _Feed:
         return None if view is None else {"image": np.ascontiguousarray(view[None], np.float32)}
 
 
-def _readable(images: Sequence[ImageLike], view: View) -> Iterator[Array]:
+def _readable(images: Sequence[ImageLike], view: View, roi: Roi | None) -> Iterator[Array]:
     """Views of the images that can be read: whether one that cannot be read matters is for the fit to say."""
     for image in images:
         try:
-            yield load_views(image, [view])[0].pixels
+            yield middle_view(image, view, roi)
         except ImageError:
             continue
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mhpatchcore.runtime.arrays import Array, Floats, Indices
+from mhpatchcore.runtime.arrays import Array, Floats, Indices, Mask
 
 PER_MAP = 32  # a smoothed map's peak depends on some 5 × 5 cells
 NOT_LEARNT = -1
@@ -22,29 +22,41 @@ NOT_LEARNT = -1
 class DecidingPatches:
     """For each scale the `cells` (t,) of the image's grid and their raw descriptors (t, d).
 
-    `image` is its index in the model, or NOT_LEARNT.
+    Cells are counted row by row, those of one tile after those of another. `image` is its index in the model, or
+    NOT_LEARNT, and `size` its height and width in pixels.
     """
 
     image: int
+    size: tuple[int, int]
     cells: tuple[Indices, ...]
     rows: tuple[Array, ...]
 
 
-def deciding_cells(judged: Floats, nearest: Floats) -> Indices:
-    """The grid cells (t,) in and around the peaks of both maps (h, w): the image score's and the pixels'."""
-    first, second = _by_surroundings(judged), _by_surroundings(nearest)
+def deciding_cells(judged: Floats, nearest: Floats, inside: Mask | None = None) -> Indices:
+    """The cells (t,) that decide most, of how much all of them (…) do for each map: the image score's and the pixels'.
+
+    Only cells that lie inside (…) count; where they are fewer than other images have, one of them is repeated.
+    """
+    first, second = _most_deciding(judged, inside), _most_deciding(nearest, inside)
     # the second map adds as many again, so that all images have the same number
     further = second[~np.isin(second, first[:PER_MAP])]
-    return np.sort(np.concatenate([first[:PER_MAP], further[:PER_MAP]])).astype(np.int32)
+    cells = np.sort(np.concatenate([first[:PER_MAP], further[:PER_MAP]])).astype(np.int32)
+    missing = min(2 * PER_MAP, judged.size) - len(cells)
+    return np.concatenate([cells[:1].repeat(missing), cells])
 
 
-def _by_surroundings(a: Floats) -> Indices:
-    """All cells (h·w,) of a map (h, w): the highest first, which may decide alone, then by their surroundings."""
+def _most_deciding(a: Floats, inside: Mask | None) -> Indices:
+    order: Indices = np.argsort(-a.ravel(), kind="stable")
+    return order if inside is None else order[inside.ravel()[order]]
+
+
+def surroundings(a: Floats) -> Floats:
+    """How much the cells of a map (h, w) decide: as much as lies around them; the highest may decide alone."""
     padded = np.pad(a, 1, mode="edge")
     rows = padded[:-2] + padded[1:-1] + padded[2:]
-    around = (rows[:, :-2] + rows[:, 1:-1] + rows[:, 2:]).ravel()
-    around[a.argmax()] = np.inf
-    return np.argsort(-around, kind="stable")
+    around: Floats = rows[:, :-2] + rows[:, 1:-1] + rows[:, 2:]
+    around.flat[a.argmax()] = np.inf
+    return around
 
 
 def stacked(deciding: Sequence[DecidingPatches], scale: int, dim: int) -> tuple[Indices, Array]:
@@ -56,10 +68,12 @@ def stacked(deciding: Sequence[DecidingPatches], scale: int, dim: int) -> tuple[
 
 
 def unstacked(
-    images: Indices, cells: Sequence[Indices], rows: Sequence[Array]
+    images: Indices, sizes: Indices, cells: Sequence[Indices], rows: Sequence[Array]
 ) -> tuple[DecidingPatches, ...]:
-    """The inverse: images (n,), and for each scale what `stacked` gave."""
+    """The inverse: images (n,), their sizes (n, 2), and for each scale what `stacked` gave."""
     return tuple(
-        DecidingPatches(int(image), tuple(c[i] for c in cells), tuple(r[i] for r in rows))
-        for i, image in enumerate(images)
+        DecidingPatches(
+            int(image), (int(tall), int(wide)), tuple(c[i] for c in cells), tuple(r[i] for r in rows)
+        )
+        for i, (image, (tall, wide)) in enumerate(zip(images, sizes, strict=True))
     )

@@ -18,6 +18,7 @@ import typer
 
 from mhpatchcore.config import Config, of_its_kind, parse_share, parse_sizes
 from mhpatchcore.errors import UserError, in_one_line
+from mhpatchcore.inputs.regions import parse_roi
 from mhpatchcore.inputs.window import parse_window
 
 METRIC, BANK, SCORE, REST = "Metric", "Bank", "Score and threshold", "The rest"
@@ -41,12 +42,14 @@ SETTINGS = (
     Setting("tag", "Training recipe of weights from the hub"),
     Setting("precision", "fp32, int8, or auto: int8 where it is known to be faster"),
     Setting("sizes", "What the network sees, in pixels: 224, or height x width: 224x640, or several scales: 224,448/2 "
-            "(/2: patches are averaged two by two)",
+            "(/2: patches are averaged two by two); tile:512 sees large images in tiles, at full resolution",
             flags=("--size",)),
     Setting("aspect", "keep the shape of the images, or stretch them to squares"),
     Setting("resize", "Resize the shorter side to this and crop the centre (the paper: 256) instead of seeing all"),
     Setting("window", "Which values of images with more than 8 bits are black and white: LOW,HIGH, or auto: learnt "
             "from them"),
+    Setting("roi", "Where to look: a rectangle TOP,LEFT,BOTTOM,RIGHT in pixels or in shares of the image, a .json file "
+            "of corners, a mask picture, or a folder of masks or a .csv file with a region for each image"),
     Setting("layers", "Layers that describe patches, separated by commas, e.g. layer2,layer3; otherwise what suits "
             "the backbone"),
     Setting("descriptor", "concat, patchcore, or published: patchcore for ResNets; otherwise what suits the backbone"),
@@ -113,6 +116,8 @@ def _parameter(setting: Setting) -> inspect.Parameter:
         default = ",".join(map(str, default))
     elif setting.name == "window":
         options |= {"parser": parse_window, "metavar": "LOW,HIGH"}
+    elif setting.name == "roi":
+        options |= {"parser": parse_roi, "metavar": "REGION"}
     elif setting.name == "layers":
         options |= {"parser": listed, "metavar": "NAMES"}
     elif kind is bool:

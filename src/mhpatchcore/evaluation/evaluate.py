@@ -25,8 +25,9 @@ from mhpatchcore.inputs.datasets import Dataset, Sample, read_mask
 from mhpatchcore.inputs.sources import content_hash
 from mhpatchcore.inputs.views import Geometry
 from mhpatchcore.model.value import Model
-from mhpatchcore.result import Result, ViewScores
+from mhpatchcore.result import Result
 from mhpatchcore.runtime.arrays import Mask
+from mhpatchcore.scoring.maps import ViewScores
 
 NAMED = 3  # of the images that were left out, in a line about them
 

@@ -20,7 +20,7 @@ from mhpatchcore.bank.geores import usual_candidates
 from mhpatchcore.config import Config
 from mhpatchcore.errors import UserError
 from mhpatchcore.fitting.execution import Execution
-from mhpatchcore.fitting.extraction import MOMENTS_FAN_IN
+from mhpatchcore.fitting.extraction import MOMENTS_FAN_IN, number_of_views
 from mhpatchcore.inputs.footprint import largest_decoding
 from mhpatchcore.inputs.sources import ImageLike
 from mhpatchcore.metric.distances import QUERIES_PER_BLOCK, ROWS_PER_TASK, TARGETS_PER_BLOCK
@@ -112,7 +112,7 @@ def within_budget(
     share_one_heap()
     decoding, largest = largest_decoding(images, config.views)
     network = replace(Footprint.measured(backbones), decoding=decoding, largest=largest)
-    estimate = chosen(execution, execution.memory, network, config, len(images))
+    estimate = chosen(execution, execution.memory, network, config, max(number_of_views(images, config)))
     execution.foresee(estimate)
     return replace(execution, workers=estimate.workers, batch=estimate.batch)
 

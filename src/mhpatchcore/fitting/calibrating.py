@@ -8,41 +8,49 @@ earlier       images that are gone, by the patches that decided their scores (`d
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from mhpatchcore.backbone.session import Backbone, make_session
+from mhpatchcore.backbone.session import make_session
 from mhpatchcore.calibration.conformal import Calibration, both_methods, calibrate
-from mhpatchcore.calibration.deciding_patches import NOT_LEARNT, DecidingPatches, deciding_cells
+from mhpatchcore.calibration.deciding_patches import NOT_LEARNT, DecidingPatches, deciding_cells, surroundings
 from mhpatchcore.config import Config
 from mhpatchcore.fitting.execution import Execution
-from mhpatchcore.fitting.plan import Located
+from mhpatchcore.fitting.plan import Located, StoredImage
 from mhpatchcore.fitting.previous import Previous
 from mhpatchcore.fitting.scale import Scale
 from mhpatchcore.fitting.store import Store
-from mhpatchcore.fitting.tasks import Scored, put_head, raw_rows, score_stored, scored_by
+from mhpatchcore.fitting.tasks import Scored, ScoredView, put_head, raw_rows, score_stored, scored_by
+from mhpatchcore.inputs.regions import AreaOfEach
 from mhpatchcore.inputs.sources import spread
-from mhpatchcore.runtime.arrays import Array, Indices
+from mhpatchcore.inputs.views import views_of
+from mhpatchcore.runtime.arrays import Array, Floats, Indices
 from mhpatchcore.runtime.parallel import ordered_map
-from mhpatchcore.scoring.combining import combined_peak, combined_score
+from mhpatchcore.scoring.combining import (
+    Peak,
+    Rule,
+    are_plain,
+    blended_peak,
+    combined_peak,
+    combined_score,
+)
 from mhpatchcore.scoring.graph import EXCLUDED, Head
+from mhpatchcore.scoring.maps import ViewScores, contributions
 
 HELD_OUT_SHARE = 0.2
+RUNNER_UP = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
 class ScoredImage:
-    """A calibration image: what every scale says of it, and the patches that decided it."""
+    """A calibration image: its score, its map's peak, and the patches that decided both."""
 
-    scales: tuple[Scored, ...]
+    score: float
+    peak: float
     deciding: DecidingPatches
-
-    @property
-    def scores(self) -> tuple[float, ...]:
-        return tuple(scored.score for scored in self.scales)
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +69,7 @@ def banked(scale: Scale, config: Config) -> Banked:
 def scored_images(
     store: Store,
     banks: Sequence[Banked],
-    images: Sequence[Located],
+    images: Sequence[StoredImage],
     groups: Indices | None,
     execution: Execution,
 ) -> Iterator[ScoredImage | None]:
@@ -72,7 +80,8 @@ def scored_images(
     rows = [_row_groups(bank, groups) for bank in banks]
     heads = tuple(put_head(store, bank.head.head_graph, of) for bank, of in zip(banks, rows, strict=True))
     wanted = [(image, None if groups is None else int(groups[image.image])) for image in images]
-    yield from execution.runs_on.map(partial(_scored_image, store, heads), wanted)
+    rule = Rule.of([bank.head for bank in banks])
+    yield from execution.runs_on.map(partial(_scored_image, store, heads, rule), wanted)
 
 
 def _row_groups(bank: Banked, groups: Indices | None) -> Indices:
@@ -82,87 +91,150 @@ def _row_groups(bank: Banked, groups: Indices | None) -> Indices:
 
 
 def _scored_image(
-    store: Store, heads: tuple[str, ...], wanted: tuple[Located, int | None]
+    store: Store, heads: tuple[str, ...], rule: Rule, wanted: tuple[StoredImage, int | None]
 ) -> ScoredImage | None:
     image, group = wanted
     scales = score_stored(store, heads, wanted)
     if scales is None:
         return None
-    cells = tuple(deciding_cells(scored.judged, scored.nearest) for scored in scales)
-    rows = tuple(raw_rows(store, scale, (image, chosen)) for scale, chosen in enumerate(cells))
-    return ScoredImage(scales, DecidingPatches(NOT_LEARNT if group is None else image.image, cells, rows))
+    every = _Views.of([one for views in scales for one in views], rule)
+    found = [_deciding(store, every, scale, stored) for scale, stored in enumerate(image.scales)]
+    cells, rows = zip(*found, strict=True)
+    deciding = DecidingPatches(NOT_LEARNT if group is None else image.image, image.size, cells, rows)
+    return ScoredImage(every.score, every.peak, deciding)
+
+
+@dataclass(frozen=True, eq=False)
+class _Views:
+    """All views of an image, with the distances of the image score and with those of the map, and what they say.
+
+    Where they are blended, `at` are the places of both maps' peaks.
+    """
+
+    judged: list[ViewScores]
+    nearest: list[ViewScores]
+    score: float
+    peak: float
+    at: tuple[Peak, Peak] | None = None
+
+    @staticmethod
+    def of(views: Sequence[ScoredView], rule: Rule) -> _Views:
+        judged = [rule.view(one.scale, one.where, one.inside, one.scored.judged) for one in views]
+        nearest = [
+            replace(view, distances=one.scored.nearest) for view, one in zip(judged, views, strict=True)
+        ]
+        scores = [one.scored.score for one in views]
+        if are_plain(judged):
+            return _Views(judged, nearest, combined_score(rule.score, scores, judged), combined_peak(nearest))
+        at = blended_peak(judged), blended_peak(nearest)
+        score = at[0].value if rule.score == "map-max" else combined_score(rule.score, scores, judged)
+        return _Views(judged, nearest, score, at[1].value, at)
+
+
+def _deciding(store: Store, views: _Views, scale: int, stored: Sequence[Located]) -> tuple[Indices, Array]:
+    """The cells (t,) of an image at one scale that decided its scores, and their raw descriptors (t, d)."""
+    judged, nearest = (
+        [view for view in every if view.scale == scale] for every in (views.judged, views.nearest)
+    )
+    if views.at is None:
+        ((first,), (second,)) = judged, nearest
+        chosen = deciding_cells(surroundings(first.distances), surroundings(second.distances))
+    else:
+        maps = (_deciding_at(judged, views.at[0]), _deciding_at(nearest, views.at[1]))
+        everywhere = np.ones(judged[0].distances.shape, bool)
+        inside = np.stack([everywhere if view.inside is None else view.inside for view in judged])
+        chosen = deciding_cells(*maps, inside)
+    patches = judged[0].distances.size
+    of_view, cells = np.divmod(chosen, patches)
+    rows = [raw_rows(store, (stored[i], cells[of_view == i])) for i in np.unique(of_view)]
+    numbers = np.array([view.view for view in stored], np.int32)
+    return numbers[of_view] * np.int32(patches) + cells, np.concatenate(rows)
+
+
+def _deciding_at(views: Sequence[ViewScores], peak: Peak) -> Floats:
+    """How much the cells (n, h, w) of n views decide: by what they add to the peak; the highest may decide alone."""
+    high = np.stack([view.counted for view in views])
+    added = np.stack([contributions(view, peak.y, peak.x) for view in views])
+    relevance: Floats = (
+        added + np.float32(RUNNER_UP) * high
+    )  # where few add to it, what is high elsewhere comes next
+    relevance.flat[high.argmax()] = np.inf
+    return relevance
 
 
 def rescored_images(
-    deciding: Sequence[DecidingPatches], banks: Sequence[Banked], groups: Indices, workers: int
+    deciding: Sequence[DecidingPatches],
+    banks: Sequence[Banked],
+    groups: Indices,
+    config: Config,
+    workers: int,
 ) -> list[ScoredImage]:
     """Images that are gone, scored again by the patches that decided them, under these banks."""
     if not deciding:
         return []
     sessions = [make_session(bank.head.rows_graph, 1) for bank in banks]
-    task = partial(_rescored, sessions, banks, groups)
+    task = partial(_rescored, sessions, banks, groups, config)
     return [one for one in ordered_map(task, deciding, workers) if one is not None]
 
 
 def _rescored(
-    sessions: list[Any], banks: Sequence[Banked], groups: Indices, deciding: DecidingPatches
+    sessions: list[Any], banks: Sequence[Banked], groups: Indices, config: Config, deciding: DecidingPatches
 ) -> ScoredImage | None:
     own_group = NOT_LEARNT if deciding.image == NOT_LEARNT else groups[deciding.image]
-    scales = []
-    for session, bank, cells, rows in zip(sessions, banks, deciding.cells, deciding.rows, strict=True):
+    area = None if isinstance(config.roi, AreaOfEach) else config.roi  # an image's own region is gone with it
+    views = []
+    for scale, (session, bank) in enumerate(zip(sessions, banks, strict=True)):
         own = _row_groups(bank, groups) == own_group
         if own.all():
             return None
-        raw = np.repeat(bank.raw[[(~own).argmax()]], bank.head.backbone.info.patches, axis=0)
-        raw[cells] = rows
-        z = np.ascontiguousarray(bank.head.whitening(raw).T)
-        feed = {"z": z, "penalty": np.where(own, EXCLUDED, np.float32(0))}
-        scales.append(scored_by(session, feed, bank.head.grid))
-    return ScoredImage(tuple(scales), deciding)
+        as_normal = bank.raw[[(~own).argmax()]]
+        penalty = np.where(own, EXCLUDED, np.float32(0))
+        patches, grid = bank.head.backbone.info.patches, bank.head.grid
+        numbers, cells = np.divmod(deciding.cells[scale], patches)
+        calm = Scored(0.0, 0.0, *np.zeros((2, *grid), np.float32))
+        for view in views_of(deciding.size, config.views[scale], grid, area):
+            scored, here = calm, numbers == view.number
+            if here.any():
+                raw = np.repeat(as_normal, patches, axis=0)
+                raw[cells[here]] = deciding.rows[scale][here]
+                z = np.ascontiguousarray(bank.head.whitening(raw).T)
+                scored = scored_by(session, {"z": z, "penalty": penalty}, grid, view.inside)
+            views.append(ScoredView(scale, view.where, view.inside, scored))
+    every = _Views.of(views, Rule.of([bank.head for bank in banks]))
+    return ScoredImage(every.score, every.peak, deciding)
 
 
-def calibrated_by(
-    images: Sequence[ScoredImage], banks: Sequence[Banked], config: Config, methods: Sequence[str]
-) -> Calibration:
+def calibrated_by(images: Sequence[ScoredImage], config: Config, methods: Sequence[str]) -> Calibration:
     """The calibration of these images."""
-    sizes = [(bank.head.backbone.info.height, bank.head.backbone.info.width) for bank in banks]
-    head = banks[0].head
-    scores = [
-        combined_score(head.score, one.scores, [scored.judged for scored in one.scales], sizes, head.sigma)
-        for one in images
-    ]
-    peaks = [combined_peak([scored.nearest for scored in one.scales], sizes, head.sigma) for one in images]
+    scores, peaks = ([getattr(one, name) for one in images] for name in ("score", "peak"))
     deciding = tuple(one.deciding for one in images)
     method, rule = both_methods(*methods), config.threshold
     return calibrate(np.array(scores), np.array(peaks), config.false_alarm, method, deciding, rule)
 
 
-def held_out_images(
-    new: Sequence[int], config: Config, previous: Sequence[Previous], backbones: Sequence[Backbone]
-) -> tuple[int, ...]:
+def held_out_images(new: Sequence[int], config: Config, previous: Sequence[Previous]) -> tuple[int, ...]:
     """Of the new images those that are not learnt from but kept for the threshold, evenly spread."""
     if config.calibration != "held-out" or len(new) < 2:
         return ()
-    most = calibration_shares(config, previous, len(new) * backbones[0].info.patches)[-1]
+    most = calibration_shares(config, previous, len(new))[-1]
     return tuple(new[i] for i in spread(len(new), min(most, max(1, round(HELD_OUT_SHARE * len(new))))))
 
 
-def calibration_shares(config: Config, previous: Sequence[Previous], new_patches: int) -> list[int]:
+def calibration_shares(config: Config, previous: Sequence[Previous], new: int) -> list[int]:
     """How many calibration images each model contributes, and last the new images: in proportion to what was learnt.
 
     So a few parts that came back from the line weigh in the threshold as they do among all images, and the number of
     calibration images stays what it was. A model without deciding patches cannot contribute.
     """
     room = max([config.calibration_images, *(one.calibration.n for one in previous)])
-    learnt = [one.scales[0].moments.n if one.calibration.deciding else 0 for one in previous]
-    patches = [*learnt, new_patches]
-    return [round(room * n / max(sum(patches), 1)) for n in patches]
+    images = [*(one.learnt if one.calibration.deciding else 0 for one in previous), new]
+    return [round(room * n / max(sum(images), 1)) for n in images]
 
 
 def calibration_of(
     store: Store,
-    learnt: Sequence[Located],
-    held_out: Sequence[Located],
+    learnt: Sequence[StoredImage],
+    held_out: Sequence[StoredImage],
     groups: Indices,
     banks: Sequence[Banked],
     config: Config,
@@ -176,14 +248,13 @@ def calibration_of(
     """
     if config.calibration == "none":
         return calibrate(np.empty(0), np.empty(0), config.false_alarm, "", rule=config.threshold)
-    new = len(learnt) * banks[0].head.backbone.info.patches if representative else 0
-    shares = calibration_shares(config, previous, new)
+    shares = calibration_shares(config, previous, len(learnt) if representative else 0)
     chosen = [
         one.calibration.deciding[i]
         for one, share in zip(previous, shares, strict=False)
         for i in spread(len(one.calibration.deciding), share)
     ]
-    images = rescored_images(chosen, banks, groups, execution.workers)
+    images = rescored_images(chosen, banks, groups, config, execution.workers)
     methods = [one.calibration.method for one in previous if one.calibration.deciding]
     if representative:
         crossing = config.calibration == "cross-image"
@@ -191,10 +262,10 @@ def calibration_of(
         wanted = [candidates[i] for i in spread(len(candidates), shares[-1] if crossing else len(candidates))]
         images += scored_with_progress(store, banks, wanted, groups if crossing else None, execution)
         methods += [config.calibration] if wanted else []
-    return calibrated_by(images, banks, config, methods)
+    return calibrated_by(images, config, methods)
 
 
-def _one_of_each(images: Sequence[Located], groups: Indices, execution: Execution) -> list[Located]:
+def _one_of_each(images: Sequence[StoredImage], groups: Indices, execution: Execution) -> list[StoredImage]:
     """The first image of every group of near-duplicates."""
     first = {int(groups[image.image]): image for image in reversed(images)}
     kept = [image for image in images if first[int(groups[image.image])] is image]
@@ -209,7 +280,7 @@ def _one_of_each(images: Sequence[Located], groups: Indices, execution: Executio
 def scored_with_progress(
     store: Store,
     banks: Sequence[Banked],
-    wanted: Sequence[Located],
+    wanted: Sequence[StoredImage],
     groups: Indices | None,
     execution: Execution,
 ) -> list[ScoredImage]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -12,13 +12,15 @@ import numpy as np
 from mhpatchcore.backbone.session import Backbone
 from mhpatchcore.config import Config
 from mhpatchcore.errors import ImageError, UserError
-from mhpatchcore.fitting import tasks
+from mhpatchcore.fitting import describing, tasks
 from mhpatchcore.fitting.calibrating import held_out_images
+from mhpatchcore.fitting.describing import Job
 from mhpatchcore.fitting.duplicates import near_duplicates
 from mhpatchcore.fitting.execution import Execution
-from mhpatchcore.fitting.plan import Located, cut, make_plan
+from mhpatchcore.fitting.plan import StoredImage, cut, images_at_once, make_plan
 from mhpatchcore.fitting.previous import Previous
 from mhpatchcore.fitting.store import Store, opened_store
+from mhpatchcore.inputs.decode import size_of
 from mhpatchcore.inputs.sources import ImageLike
 from mhpatchcore.metric.moments import Moments
 from mhpatchcore.runtime.arrays import Floats
@@ -33,8 +35,8 @@ class Extraction:
     """The images that could be read, where they are in the store, what tells them apart, and moments of each scale."""
 
     store: Store
-    learnt: tuple[Located, ...]
-    held_out: tuple[Located, ...]
+    learnt: tuple[StoredImage, ...]
+    held_out: tuple[StoredImage, ...]
     hashes: dict[int, str]
     thumbnails: dict[int, Floats]
     moments: tuple[Moments, ...]
@@ -55,8 +57,9 @@ def extracted(
     """
     first = sum(len(one.hashes) for one in previous)
     sources = dict(enumerate(images, start=first))
-    held_out = held_out_images(list(sources), config, previous, backbones) if representative else ()
-    expected = 2 * len(images) * sum(backbone.info.stored for backbone in backbones)
+    held_out = held_out_images(list(sources), config, previous) if representative else ()
+    counts = number_of_views(images, config)
+    expected = 2 * sum(n * backbone.info.stored for n, backbone in zip(counts, backbones, strict=True))
     with one_blas_thread(), opened_store(execution.store, expected) as store:
         try:
             extraction = extract(sources, held_out, backbones, config, execution, store)
@@ -64,6 +67,14 @@ def extracted(
             yield extraction
         finally:
             tasks.forget()
+
+
+def number_of_views(images: Sequence[ImageLike], config: Config) -> list[int]:
+    """How many views these images have at each scale; those whose size cannot be read count as one."""
+    if not config.tiled:
+        return [len(images)] * len(config.sizes)
+    sizes = [size_of(image) for image in images]
+    return [sum(view.count(*size) if size else 1 for size in sizes) for view in config.views]
 
 
 def extract(
@@ -77,21 +88,29 @@ def extract(
     """Run the networks over everything; moments of all patches that are learnt from."""
     plan = make_plan(list(sources), held_out, config)
     networks = tuple(tasks.put_network(store, backbone) for backbone in backbones)
-    job = tasks.Job(store, config.views, networks, execution.batch, execution.skip_broken)
+    job = Job(
+        store,
+        config.views,
+        networks,
+        config.roi,
+        block=config.chunk_images,
+        batch=execution.batch,
+        skip_broken=execution.skip_broken,
+    )
     chunks = [tuple((i, sources[i]) for i in chunk) for chunk in (*plan.learnt, *plan.held_out)]
-    located: list[list[Located]] = [[], []]
+    stored: list[list[StoredImage]] = [[], []]
     hashes: dict[int, str] = {}
     thumbnails: dict[int, Floats] = {}
 
     def sums(advance: Callable[[int], None]) -> Iterator[tuple[Moments, ...]]:
         """The moments of every chunk that is learnt from, as they come."""
         done = 0
-        results = execution.runs_on.map(partial(tasks.extract, job), chunks)
+        results = execution.runs_on.map(partial(describing.extract, job), chunks)
         for number, (chunk, result) in enumerate(zip(chunks, results, strict=True)):
             for message in result.skipped:
                 execution.warn(message)
             is_held_out = number >= len(plan.learnt)
-            located[is_held_out] += result.images
+            stored[is_held_out] += result.images
             numbers = [image.image for image in result.images]
             hashes.update(zip(numbers, result.hashes, strict=True))
             thumbnails.update(zip(numbers, result.thumbnails, strict=True))
@@ -106,9 +125,9 @@ def extract(
     with execution.phase("extract", len(sources)) as advance:
         moments = _total(sums(advance))
     tasks.forget_networks()
-    if sources and not any(located):
+    if sources and not any(stored):
         raise ImageError("none of the images could be read: check the folder")
-    return Extraction(store, tuple(located[0]), tuple(located[1]), hashes, thumbnails, moments)
+    return Extraction(store, tuple(stored[0]), tuple(stored[1]), hashes, thumbnails, moments)
 
 
 def without(extraction: Extraction, left_out: set[int], config: Config, execution: Execution) -> Extraction:
@@ -121,13 +140,13 @@ def without(extraction: Extraction, left_out: set[int], config: Config, executio
         if one.image not in left_out
     }
 
-    def renumbered(images: Sequence[Located]) -> tuple[Located, ...]:
-        return tuple(replace(one, image=number[one.image]) for one in images if one.image in number)
+    def renumbered(images: Sequence[StoredImage]) -> tuple[StoredImage, ...]:
+        return tuple(one.renumbered(number[one.image]) for one in images if one.image in number)
 
     learnt = renumbered(extraction.learnt)
     with execution.phase("moments", len(learnt)):
-        task = partial(tasks.moments_of, extraction.store, len(extraction.moments))
-        moments = _total(execution.runs_on.map(task, cut(learnt, config.chunk_images)))
+        task = partial(tasks.image_moments, extraction.store, config.chunk_images)
+        moments = _total(execution.runs_on.map(task, cut(learnt, images_at_once(config))))
     hashes = {number[old]: hash_ for old, hash_ in extraction.hashes.items() if old in number}
     thumbnails = {number[old]: one for old, one in extraction.thumbnails.items() if old in number}
     held_out = renumbered(extraction.held_out)

@@ -36,9 +36,12 @@ def load_networks(
             pool=size.pool,
             threads=1,
         )
-        networks.append(_at_precision(network, images, config))
+        networks.append(_at_precision(network, size, images, config))
     info = networks[0].info
-    sizes = [Size(one.info.height, one.info.width, one.info.pool) for one in networks]
+    sizes = [
+        Size(one.info.height, one.info.width, one.info.pool, size.zoom)
+        for one, size in zip(networks, config.sizes, strict=True)
+    ]
     changed = config.with_changes(
         layers=info.layers, descriptor=info.descriptor, sizes=sizes, precision=info.precision
     )
@@ -46,23 +49,23 @@ def load_networks(
 
 
 def shaped(config: Config, images: Sequence[ImageLike]) -> Config:
-    """The configuration with square views in the aspect of the images, unless it stretches or crops them."""
+    """The configuration with square views in the aspect of the images, unless it stretches, crops or tiles them."""
     if config.aspect == "stretch" or config.resize is not None:
         return config
     some = [images[i] for i in spread(len(images), ASPECT_IMAGES)]
     multiple, sizes = backbones.multiple_of(config.backbone), []
     for size in config.sizes:
         step = STRIDE if multiple == 1 else multiple * size.pool
-        square = size.height == size.width
-        sides = shape_like(some, size.height, size.width, step) if square else size[:2]
-        sizes.append(Size(*sides, size.pool))
+        adapts = size.height == size.width and not size.zoom
+        sides = shape_like(some, size.height, size.width, step) if adapts else size[:2]
+        sizes.append(Size(*sides, size.pool, size.zoom))
     return config.with_changes(sizes=sizes)
 
 
-def _at_precision(network: Backbone, images: Sequence[ImageLike], config: Config) -> Backbone:
+def _at_precision(network: Backbone, size: Size, images: Sequence[ImageLike], config: Config) -> Backbone:
     if config.precision == "fp32":
         return network
     from mhpatchcore.backbone.quantising import at_precision  # the quantiser takes half a second to import
 
-    view = replace(config.views[0], height=network.info.height, width=network.info.width)
-    return at_precision(network, config.precision, images, view)
+    view = replace(config.views[0], height=network.info.height, width=network.info.width, zoom=size.zoom)
+    return at_precision(network, config.precision, images, view, config.roi)

@@ -28,7 +28,7 @@ from mhpatchcore.fitting.calibrating import banked, calibration_of
 from mhpatchcore.fitting.duplicates import SIDE, near_duplicate_groups
 from mhpatchcore.fitting.execution import Execution
 from mhpatchcore.fitting.extraction import Extraction, extracted
-from mhpatchcore.fitting.plan import bank_chunks, cut
+from mhpatchcore.fitting.plan import bank_chunks, cut, views_at
 from mhpatchcore.fitting.previous import Previous
 from mhpatchcore.fitting.scale import Scale
 from mhpatchcore.inputs.sources import ImageLike
@@ -94,7 +94,8 @@ def learn(
         with execution.phase("bank", len(extraction.learnt)) as advance:
             bank = _bank(extraction, whitening, moments.n, scale, config, execution, previous, advance)
             give_back()
-            raw = _raw_rows(extraction, bank, whitening, scale, execution, previous)
+            grid = backbones[scale].info.grid
+            raw = _raw_rows(extraction, bank, whitening, scale, grid, execution, previous)
             weights = spacing_weights(whitening(raw), execution.workers)
         scales.append(
             Scale(backbones[scale], moments, reduction.variances, whitening, raw, bank.origin, weights)
@@ -143,8 +144,8 @@ def _reduction(
     if config.reduction == "pca" or grows:
         return reduce_by(moments, config.variance, config.components)
     pca = IncrementalPca(moments.d)
-    for chunk in cut(extraction.learnt, config.chunk_images):
-        pca.add(tasks.aligned(extraction.store, scale, chunk))
+    for chunk in cut(views_at(scale, extraction.learnt), config.chunk_images):
+        pca.add(tasks.aligned(extraction.store, chunk))
     return reduce_by_ipca(pca, config.variance, config.components)
 
 
@@ -168,8 +169,9 @@ def choose_shrinkage(
         return shrinkage.oas(eigenvalues, moments.n)
     if policy == "rblw":
         return shrinkage.rblw(eigenvalues, moments.n)
-    task = partial(tasks.fourth_moment, extraction.store, scale, W, moments.mean)
-    fourth = sum(execution.runs_on.map(task, cut(extraction.learnt, config.chunk_images)))
+    task = partial(tasks.fourth_moment, extraction.store, W, moments.mean)
+    views = views_at(scale, extraction.learnt)
+    fourth = sum(execution.runs_on.map(task, cut(views, config.chunk_images)))
     return shrinkage.ledoit_wolf(eigenvalues, moments.n, fourth / moments.n)
 
 
@@ -185,7 +187,7 @@ def _bank(
 ) -> Patches:
     """The constructor over the whitened patches of all images."""
     images = len(extraction.learnt)
-    chunks = bank_chunks(extraction.learnt, config)
+    chunks = bank_chunks(views_at(scale, extraction.learnt), config)
     metric = tasks.put_metric(extraction.store, whitening)
     earlier = tuple(one.scales[scale].patches(whitening) for one in previous)
 
@@ -195,7 +197,7 @@ def _bank(
         else:
             execution.progress(phase, done, total)
 
-    read = partial(tasks.whitened, extraction.store, scale, metric)
+    read = partial(tasks.whitened, extraction.store, metric)
     runs_on = execution.runs_on
     stream = Stream(read, chunks, earlier, runs_on.workers, runs_on.map, progress)
     return build_bank(stream, config, patches)
@@ -206,6 +208,7 @@ def _raw_rows(
     bank: Patches,
     whitening: Whitening,
     scale: int,
+    grid: tuple[int, int],
     execution: Execution,
     previous: Sequence[Previous],
 ) -> Array:
@@ -222,18 +225,16 @@ def _raw_rows(
         if kept:
             places, old_rows = zip(*kept, strict=True)
             raw[list(places)] = one.scales[scale].raw[list(old_rows)]
-    width = None
+    _, columns = grid
     wanted, places_of = [], []
-    by_image = {image.image: image for image in extraction.learnt}
-    for image in np.unique(bank.origin[:, 0]):
-        if int(image) in by_image:
-            located = by_image[int(image)]
-            if width is None:
-                width = tasks.stored_maps(extraction.store, located, scale)[0].shape[2]
-            rows = np.flatnonzero(bank.origin[:, 0] == image)
-            wanted.append((located, bank.origin[rows, 2] * width + bank.origin[rows, 3]))
+    by_view = {(view.image, view.view): view for view in views_at(scale, extraction.learnt)}
+    origins, views = bank.origin, np.unique(bank.origin[:, :2], axis=0)
+    for image, number in views.tolist():
+        if (image, number) in by_view:
+            rows = np.flatnonzero((origins[:, 0] == image) & (origins[:, 1] == number))
+            wanted.append((by_view[image, number], origins[rows, 2] * columns + origins[rows, 3]))
             places_of.append(rows)
-    found = execution.runs_on.map(partial(tasks.raw_rows, extraction.store, scale), wanted)
+    found = execution.runs_on.map(partial(tasks.raw_rows, extraction.store), wanted)
     for rows, values in zip(places_of, found, strict=True):
         raw[rows] = values
     return raw

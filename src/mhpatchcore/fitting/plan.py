@@ -6,24 +6,55 @@ together by reductions of a fixed shape, so a model does not depend on batch siz
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
 
 from mhpatchcore.config import Config
+from mhpatchcore.inputs.views import Geometry
 
 Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
 class Located:
-    """An image in the store: its index in the model, the entry that holds it, and its position there."""
+    """A view in the store: the index of its image in the model and its number there, its entry and position.
+
+    `where` it lies in the image; `masked` says that only some of its patches count.
+    """
 
     image: int
+    view: int
     entry: str
     position: int
+    where: Geometry
+    masked: bool = False
+
+
+@dataclass(frozen=True)
+class StoredImage:
+    """An image in the store: its index in the model, and its views at every scale."""
+
+    image: int
+    scales: tuple[tuple[Located, ...], ...]
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width of the original image."""
+        return self.scales[0][0].where.height, self.scales[0][0].where.width
+
+    def renumbered(self, image: int) -> StoredImage:
+        """The same, as another image of the model."""
+        return StoredImage(
+            image, tuple(tuple(replace(view, image=image) for view in views) for views in self.scales)
+        )
+
+
+def views_at(scale: int, images: Iterable[StoredImage]) -> list[Located]:
+    """All views of these images at one scale."""
+    return [view for image in images for view in image.scales[scale]]
 
 
 @dataclass(frozen=True)
@@ -36,19 +67,24 @@ class Plan:
 
 def make_plan(images: Sequence[int], held_out: Collection[int], config: Config) -> Plan:
     learnt = [image for image in images if image not in held_out]
-    return Plan(cut(learnt, config.chunk_images), cut(sorted(held_out), config.chunk_images))
+    return Plan(cut(learnt, images_at_once(config)), cut(sorted(held_out), images_at_once(config)))
 
 
-def bank_chunks(images: Sequence[Located], config: Config) -> tuple[tuple[Located, ...], ...]:
-    """The chunks that make the bank: images in random order, or as they come if the configuration does not shuffle.
+def images_at_once(config: Config) -> int:
+    """Images of one task: a chunk of views is then full, but an image that is cut into tiles has many of its own."""
+    return 1 if config.tiled else config.chunk_images
+
+
+def bank_chunks(views: Sequence[Located], config: Config) -> tuple[tuple[Located, ...], ...]:
+    """The chunks that make the bank: views in random order, or as they come if the configuration does not shuffle.
 
     Images that stand side by side are often alike, taken one after the other of the same lot. A chunk of them would
     spend its share of the bank on small differences.
     """
     if not config.shuffle:
-        return cut(images, config.chunk_images)
-    order = np.random.default_rng(config.seed).permutation(len(images))
-    return cut([images[i] for i in order], config.chunk_images)
+        return cut(views, config.chunk_images)
+    order = np.random.default_rng(config.seed).permutation(len(views))
+    return cut([views[i] for i in order], config.chunk_images)
 
 
 def cut(items: Sequence[Item], size: int) -> tuple[tuple[Item, ...], ...]:

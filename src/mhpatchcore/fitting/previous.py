@@ -33,13 +33,14 @@ class PreviousScale:
 class Previous:
     """A model that is to grow: its scales and calibration, hashes and thumbnails (n, 64) of its images.
 
-    Its images are numbered from `first`.
+    It has learnt from `learnt` of them. Its images are numbered from `first`.
     """
 
     scales: tuple[PreviousScale, ...]
     calibration: Calibration
     hashes: tuple[str, ...]
     thumbnails: Floats
+    learnt: int
     first: int = 0
 
     def numbered_from(self, first: int) -> Previous:
@@ -53,9 +54,8 @@ class Previous:
             replace(one, origin=one.origin + np.array([moved, 0, 0, 0], one.origin.dtype))
             for one in self.scales
         )
-        return Previous(
-            scales, replace(self.calibration, deciding=deciding), self.hashes, self.thumbnails, first
-        )
+        calibration = replace(self.calibration, deciding=deciding)
+        return replace(self, scales=scales, calibration=calibration, first=first)
 
 
 def check_can_grow(config: Config) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from time import thread_time
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -18,45 +18,16 @@ from mhpatchcore.backbone.alignment import aligned_rows
 from mhpatchcore.backbone.descriptors import LOCAL
 from mhpatchcore.backbone.session import Backbone, BackboneInfo, make_session
 from mhpatchcore.bank.patches import Patches, grid_origin
-from mhpatchcore.errors import ImageError, UserError
-from mhpatchcore.fitting.duplicates import SIDE, thumbnail
-from mhpatchcore.fitting.plan import Located
-from mhpatchcore.fitting.store import DamagedEntryError, Store, entry_key
-from mhpatchcore.inputs.sources import ImageLike, content_hash, fetched
-from mhpatchcore.inputs.views import View, load_views
+from mhpatchcore.errors import UserError
+from mhpatchcore.fitting.plan import Located, StoredImage, cut, views_at
+from mhpatchcore.fitting.store import Store, entry_key
+from mhpatchcore.inputs.views import Geometry
 from mhpatchcore.metric.moments import Moments
 from mhpatchcore.metric.whitening import Whitening
-from mhpatchcore.runtime.arrays import Array, Doubles, Floats, Indices
+from mhpatchcore.runtime.arrays import Array, Doubles, Floats, Indices, Mask
 from mhpatchcore.runtime.memory import give_back
 from mhpatchcore.runtime.parallel import Once
 from mhpatchcore.scoring.graph import EXCLUDED, SCORES
-
-
-@dataclass(frozen=True)
-class Job:
-    """What extraction needs: the store, and for each scale the view and the key of the network."""
-
-    store: Store
-    views: tuple[View, ...]
-    networks: tuple[str, ...]
-    batch: int = 1
-    skip_broken: bool = False
-
-
-@dataclass(frozen=True, eq=False)
-class Extracted:
-    """What a chunk gave: where its images are in the store, their hashes and thumbnails (n, 64), what was skipped.
-
-    There are moments for each scale; `moments_seconds` of CPU time went into them, and the entry takes `stored` bytes.
-    """
-
-    images: tuple[Located, ...]
-    hashes: tuple[str, ...]
-    thumbnails: Floats
-    moments: tuple[Moments, ...]
-    skipped: tuple[str, ...]
-    moments_seconds: float
-    stored: int
 
 
 def put_network(store: Store, backbone: Backbone) -> str:
@@ -82,66 +53,63 @@ def put_head(store: Store, graph: bytes, images: Indices) -> str:
     return key
 
 
-def extract(job: Job, chunk: tuple[tuple[int, ImageLike], ...]) -> Extracted:
-    """Images (index, source) → descriptors in the store; those that are there already are not made again."""
-    chunk = tuple((index, _fetched(job, source)) for index, source in chunk)
-    hashes = [_hash_or_none(job, source) for _, source in chunk]
-    key = entry_key("descriptors", hashes, job.views, job.networks)
-    kept, skipped, stored = _found(job.store, key, len(chunk)), list[str](), 0
-    if kept is None:
-        kept, skipped, stored = _made(job, key, chunk)
-    started = thread_time()
-    images = tuple(Located(chunk[i][0], key, position) for position, i in enumerate(kept))
-    moments = tuple(
-        Moments.of_maps(stacked_maps(job.store, images, scale)) for scale in range(len(job.views)) if images
-    )
-    seconds = thread_time() - started
-    known = tuple(hashes[i] or "" for i in kept)
-    thumbnails = job.store.get(key, ["thumbnails"])["thumbnails"]
-    return Extracted(images, known, thumbnails, moments, tuple(skipped), seconds, stored)
+def stored_maps(store: Store, view: Located) -> list[Array]:
+    """The layers (C_l, h_l, w_l) of a view, as halves."""
+    (layers,) = store.get(view.entry, ["layers"])["layers"]
+    return list(store.get(view.entry, [layer_name(view.position, layer) for layer in range(layers)]).values())
 
 
-def moments_of(store: Store, scales: int, chunk: tuple[Located, ...]) -> tuple[Moments, ...]:
-    """Of images that are in the store, for each scale."""
-    return tuple(Moments.of_maps(stacked_maps(store, chunk, scale)) for scale in range(scales))
+def stored_inside(store: Store, view: Located) -> Mask | None:
+    """Which patches (h, w) of a view count; None where all do."""
+    name = inside_name(view.position)
+    return store.get(view.entry, [name])[name] if view.masked else None
 
 
-def stored_maps(store: Store, image: Located, scale: int) -> list[Array]:
-    """The layers (C_l, h_l, w_l) of an image at one scale, as halves."""
-    layers = store.get(image.entry, ["layers"])["layers"]
-    names = [_layer_name(image.position, scale, layer) for layer in range(layers[scale])]
-    return list(store.get(image.entry, names).values())
+def aligned(store: Store, chunk: Sequence[Located]) -> Floats:
+    """Descriptors (n, d) of all patches of some views that count."""
+    rows = [_counting(aligned_rows(stored_maps(store, view)), stored_inside(store, view)) for view in chunk]
+    return np.concatenate(rows)
 
 
-def stacked_maps(store: Store, chunk: Sequence[Located], scale: int) -> list[Array]:
-    """The layers (N, C_l, h_l, w_l) of some images at one scale."""
-    each = [stored_maps(store, image, scale) for image in chunk]
-    return [np.stack(layers) for layers in zip(*each, strict=True)]
+def moments_of(store: Store, chunk: Sequence[Located]) -> Moments:
+    """Of the patches of some views."""
+    if any(view.masked for view in chunk):
+        return Moments.of(aligned(store, chunk))
+    each = [stored_maps(store, view) for view in chunk]
+    return Moments.of_maps([np.stack(layers) for layers in zip(*each, strict=True)])
 
 
-def aligned(store: Store, scale: int, chunk: tuple[Located, ...]) -> Floats:
-    """Descriptors (N·h·w, d) of some images."""
-    return np.concatenate([aligned_rows(stored_maps(store, image, scale)) for image in chunk])
+def image_moments(store: Store, block: int, images: Sequence[StoredImage]) -> tuple[Moments, ...]:
+    """Of all patches of some images, at each scale: those of a block of views after those of another."""
+    scales = (cut(views_at(scale, images), block) for scale in range(len(images[0].scales)))
+    return tuple(reduce(Moments.merge, (moments_of(store, chunk) for chunk in chunks)) for chunks in scales)
 
 
-def whitened(store: Store, scale: int, metric: str, chunk: tuple[Located, ...]) -> Patches:
-    """The whitened patches of some images, with their origin."""
-    whitening = load_metric(store, metric)
-    maps = [stored_maps(store, image, scale) for image in chunk]
-    z = np.concatenate([whitening.of_maps(layers) for layers in maps])
-    return Patches(z, grid_origin([image.image for image in chunk], maps[0][0].shape[1:]))
+def whitened(store: Store, metric: str, chunk: Sequence[Located]) -> Patches:
+    """The whitened patches of some views, with their origin."""
+    whitening, parts = load_metric(store, metric), []
+    for view in chunk:
+        maps, inside = stored_maps(store, view), stored_inside(store, view)
+        origin = grid_origin([view.image], maps[0].shape[1:], view.view)
+        parts.append(Patches(_counting(whitening.of_maps(maps), inside), _counting(origin, inside)))
+    return Patches.concat(parts)
 
 
-def fourth_moment(store: Store, scale: int, W: Doubles, mean: Doubles, chunk: tuple[Located, ...]) -> float:
-    """Σ ‖Wᵀ(u − mean)‖⁴ over all patches of some images, for Ledoit–Wolf."""
-    squares = (((aligned(store, scale, chunk) - mean) @ W) ** 2).sum(axis=1)
+def fourth_moment(store: Store, W: Doubles, mean: Doubles, chunk: Sequence[Located]) -> float:
+    """Σ ‖Wᵀ(u − mean)‖⁴ over all patches of some views, for Ledoit–Wolf."""
+    squares = (((aligned(store, chunk) - mean) @ W) ** 2).sum(axis=1)
     return float(squares @ squares)
 
 
-def raw_rows(store: Store, scale: int, wanted: tuple[Located, Indices]) -> Array:
-    """Descriptors (n, d), as halves, of some cells (n,) of one image's grid."""
-    image, cells = wanted
-    return aligned_rows(stored_maps(store, image, scale))[cells].astype(np.float16)
+def raw_rows(store: Store, wanted: tuple[Located, Indices]) -> Array:
+    """Descriptors (n, d), as halves, of some cells (n,) of one view's grid."""
+    view, cells = wanted
+    return aligned_rows(stored_maps(store, view))[cells].astype(np.float16)
+
+
+def _counting(rows: Array, inside: Mask | None) -> Array:
+    """Of the rows (h·w, …) of a grid those that count."""
+    return rows if inside is None else rows[inside.ravel()]
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,26 +122,54 @@ class Scored:
     judged: Floats
 
 
+@dataclass(frozen=True, eq=False)
+class ScoredView:
+    """A view of one scale, where it lies, which of its patches count (None: all), and what the graph says of it."""
+
+    scale: int
+    where: Geometry
+    inside: Mask | None
+    scored: Scored
+
+
 def score_stored(
-    store: Store, heads: tuple[str, ...], wanted: tuple[Located, int | None]
-) -> tuple[Scored, ...] | None:
-    """A stored image at every scale, without the bank rows of one image (itself); None where there are no others."""
+    store: Store, heads: tuple[str, ...], wanted: tuple[StoredImage, int | None]
+) -> list[list[ScoredView]] | None:
+    """The views of a stored image, of every scale, without the bank rows of one image (itself).
+
+    None where there are no other rows.
+    """
     image, left_out = wanted
-    scored = []
-    for scale, key in enumerate(heads):
+    scales = []
+    for scale, (views, key) in enumerate(zip(image.scales, heads, strict=True)):
         session, images = load_head(store, key)
-        maps = stored_maps(store, image, scale)
         own = images == left_out if left_out is not None else np.zeros(len(images), bool)
         if own.all():
             return None
-        feed: dict[str, Any] = {f"{LOCAL}{i}": layer[None] for i, layer in enumerate(maps)}
-        feed["penalty"] = np.where(own, EXCLUDED, np.float32(0))
-        scored.append(scored_by(session, feed, maps[0].shape[1:]))
-    return tuple(scored)
+        scored = []
+        for view in views:
+            maps, inside = stored_maps(store, view), stored_inside(store, view)
+            feed = layers_feed(maps) | {"penalty": np.where(own, EXCLUDED, np.float32(0))}
+            found = scored_by(session, feed, maps[0].shape[1:], inside)
+            scored.append(ScoredView(scale, view.where, inside, found))
+        scales.append(scored)
+    return scales
 
 
-def scored_by(session: Any, feed: dict[str, Any], grid: tuple[int, ...]) -> Scored:
-    """Run a scoring graph; a score that is no number would be neither above nor below any threshold."""
+def layers_feed(maps: Sequence[Array]) -> dict[str, Any]:
+    """Stored layers as a graph takes them."""
+    return {f"{LOCAL}{i}": layer[None] for i, layer in enumerate(maps)}
+
+
+def scored_by(
+    session: Any, feed: dict[str, Any], grid: tuple[int, ...], inside: Mask | None = None
+) -> Scored:
+    """Run a scoring graph on a view of which only the patches inside (h, w) count.
+
+    A score that is no number would be neither above nor below any threshold: it is refused.
+    """
+    counts = np.ones(grid, np.float32) if inside is None else inside.astype(np.float32)
+    feed = feed | {"inside": counts.ravel()}
     score, peak, nearest, judged = session.run(list(SCORES), feed)
     if not all(np.isfinite(numbers).all() for numbers in (score, peak, nearest)):
         raise UserError("the model gives numbers that are not finite for this image: fit the model again")
@@ -212,63 +208,9 @@ def load_head(store: Store, key: str) -> tuple[Any, Indices]:
     return make_session(entry["graph"].tobytes(), 1), entry["images"]
 
 
-def _fetched(job: Job, source: ImageLike) -> ImageLike:
-    """An image that has to be made is made once, for its hash and for its views."""
-    try:
-        return fetched(source)
-    except ImageError:
-        if not job.skip_broken:
-            raise
-        return source
+def layer_name(position: int, layer: int) -> str:
+    return f"{position}.{layer}"
 
 
-def _hash_or_none(job: Job, source: ImageLike) -> str | None:
-    try:
-        return content_hash(source)
-    except ImageError:
-        if not job.skip_broken:
-            raise
-        return None
-
-
-def _found(store: Store, key: str, images: int) -> list[int] | None:
-    """The positions in the chunk of the images that an entry holds, if it is there, undamaged, and holds them all.
-
-    One without some images is made again: those may be refused this time, and are told in any case.
-    """
-    if not store.has(key):
-        return None
-    try:
-        kept = [int(i) for i in store.get(key)["kept"]]
-    except DamagedEntryError:
-        return None
-    return kept if len(kept) == images else None
-
-
-def _made(job: Job, key: str, chunk: tuple[tuple[int, ImageLike], ...]) -> tuple[list[int], list[str], int]:
-    """Decode, run the networks, write the entry: positions that could be read, why others could not, bytes written."""
-    views: list[list[Array]] = [[] for _ in job.views]
-    kept, skipped = [], []
-    for i, (_, source) in enumerate(chunk):
-        try:
-            for scale, seen in enumerate(load_views(source, job.views)):
-                views[scale].append(seen.pixels)
-            kept.append(i)
-        except ImageError as error:
-            if not job.skip_broken:
-                raise
-            skipped.append(f"skipped: {error}")
-    thumbnails = np.array([thumbnail(view) for view in views[0]], np.float16).reshape(-1, SIDE**2)
-    entry: dict[str, Array] = {"kept": np.array(kept, np.int32), "thumbnails": thumbnails}
-    layers = []
-    for scale, network in enumerate(job.networks):
-        backbone = load_network(job.store, network)
-        layers.append(len(backbone.info.maps))
-        for start in range(0, len(kept), job.batch):
-            for layer, maps in enumerate(backbone(np.stack(views[scale][start : start + job.batch]))):
-                entry |= {_layer_name(start + i, scale, layer): one for i, one in enumerate(maps)}
-    return kept, skipped, job.store.put(key, entry | {"layers": np.array(layers, np.int32)})
-
-
-def _layer_name(position: int, scale: int, layer: int) -> str:
-    return f"{position}.{scale}.{layer}"
+def inside_name(position: int) -> str:
+    return f"{position}.inside"

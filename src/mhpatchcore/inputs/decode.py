@@ -41,6 +41,7 @@ MOST_PIXELS = 400_000_000
 # the formats of `folders.SUFFIXES`, the usual first. Pillow knows some fifty, whatever a file is called: one of them
 # runs a program (PostScript: Ghostscript), and who knows how well the others are guarded
 FORMATS = ("PNG", "JPEG", "BMP", "PPM", "GIF", "TIFF", "WEBP", "JPEG2000", "AVIF")
+LARGEST = 1e30  # of numbers that can be windowed
 TURNED = 5  # orientations from here on swap height and width
 ARRAY_DEPTHS: dict[str, Depth] = {
     "uint8": "8-bit",
@@ -279,7 +280,7 @@ def _deep(pixels: Array, depth: Depth, frames: int | None, name: str) -> Decoded
     height, width = pixels.shape[:2]
     if depth == "8-bit":
         return Decoded(Image.fromarray(np.ascontiguousarray(pixels)), depth, frames, 1, height, width)
-    if depth == "float" and not np.isfinite(pixels).all():
+    if depth == "float" and not (np.abs(pixels) < LARGEST).all():
         raise ImageError(f"cannot read image {name}: it holds numbers that are not finite; replace them")
     return Decoded(pixels, depth, frames, 1, height, width)
 

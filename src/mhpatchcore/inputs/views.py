@@ -3,28 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
+from itertools import pairwise
+from math import ceil
 
 import numpy as np
+from PIL import Image
 
 from mhpatchcore.errors import ImageError
 from mhpatchcore.inputs.decode import decoded, size_of
+from mhpatchcore.inputs.regions import Area, Roi, middles
+from mhpatchcore.inputs.regions import Extent as Extent
 from mhpatchcore.inputs.sources import ImageLike, told
-from mhpatchcore.inputs.window import EIGHT_BIT, Window, pictured
-from mhpatchcore.runtime.arrays import Array
+from mhpatchcore.inputs.window import EIGHT_BIT, Picture, Window, pictured
+from mhpatchcore.runtime.arrays import Array, Floats, Mask
 
 # pixels differed by at most 3 levels (0.1 on average) from those of a full decode; with a margin of 2 by up to 5
 DRAFT_MARGIN = 3
 Box = tuple[int, int, int, int]  # top, left, bottom, right
-Extent = tuple[float, float, float, float]  # a box that may end within pixels
 STRIDE = 32
 MOST_ASPECT = 3.0
+OVERLAP = 0.25  # of a tile, at least
+MOST_TILES = 2**16
+OUTSIDE = 128  # what is seen outside of the region of interest, and beyond the image's edges
+STRIP = 2**22  # pixels that are painted over at a time
 
 
 @dataclass(frozen=True)
 class Geometry:
-    """Where a view lies in the original image: its size, and the viewed box in original pixels."""
+    """Where a view lies in the original image: its size, and the viewed box in original pixels.
+
+    `overlaps` says how far other tiles reach into it at the top, left, bottom and right.
+    """
 
     height: int
     width: int
@@ -32,6 +43,7 @@ class Geometry:
     left: float
     bottom: float
     right: float
+    overlaps: Extent = field(default=(0, 0, 0, 0), repr=False)
 
     @property
     def box(self) -> Extent:
@@ -59,23 +71,73 @@ class Geometry:
         left, right = ((edge - box[1]) * wide for edge in (self.left, self.right))
         return Geometry(height, width, top, left, bottom, right)
 
+    def moved(self, down: float, right: float, height: int, width: int) -> Geometry:
+        """The view in an image of height × width that begins elsewhere."""
+        top, bottom = self.top + down, self.bottom + down
+        return Geometry(height, width, top, self.left + right, bottom, self.right + right)
+
+    def blending(self, y: Array, x: Array) -> Floats:
+        """How much a tile counts, beside those that overlap with it, at places in the original image: (len(y), len(x)).
+
+        It falls to zero towards the tile's edges, and where two tiles overlap it adds up to 1.
+
+        >>> Geometry(8, 12, 0, 4, 8, 12, overlaps=(0, 4, 0, 0)).blending(np.array([3]), np.arange(4, 12)).tolist()
+        [[0.0, 0.25, 0.5, 0.75, 1.0, 1.0, 1.0, 1.0]]
+        """
+        rows = _ramps(y, self.top, self.bottom, self.overlaps[0], self.overlaps[2])
+        columns = _ramps(x, self.left, self.right, self.overlaps[1], self.overlaps[3])
+        return np.outer(rows, columns).astype(np.float32)
+
+
+def _ramps(at: Array, start: float, stop: float, before: float, after: float) -> Array:
+    rising = (at - start) / before if before else np.ones(len(at))
+    falling = (stop - at) / after if after else np.ones(len(at))
+    return np.clip(rising, 0, 1) * np.clip(falling, 0, 1)
+
 
 @dataclass(frozen=True)
 class View:
-    """How an image becomes a view of height × width pixels.
+    """How an image becomes a view of height × width pixels, or several of them.
 
     Without `resize` the whole image is stretched to the view, so nothing on the part goes unseen. With it the
     shorter side is first resized to `resize` and the centre is cropped (the paper: 256, then 224 × 224).
-    The window says which values are black and white.
+    With `zoom` the views are tiles, which have so many pixels for one of the image. The window says which values are
+    black and white.
     """
 
     height: int = 224
     width: int = 224
     resize: int | None = None
     window: Window = EIGHT_BIT
+    zoom: float = 0.0
+
+    def geometries(self, height: int, width: int) -> tuple[Geometry, ...]:
+        """The boxes of all views of an image of height × width: one, or those of tiles, row by row.
+
+        Tiles overlap by at least OVERLAP. In a direction in which the image is smaller than a tile there is only one,
+        which reaches beyond it.
+
+        >>> [where.box for where in View(64, 64, zoom=1).geometries(64, 140)]
+        [(0, 0, 64.0, 64.0), (0, 38, 64.0, 102.0), (0, 76, 64.0, 140.0)]
+        """
+        if not self.zoom:
+            return (self.geometry(height, width),)
+        tall, wide = self.height / self.zoom, self.width / self.zoom
+        rows, columns = _tiles(height, tall), _tiles(width, wide)
+        return tuple(
+            Geometry(height, width, top, left, top + tall, left + wide, (above, before, below, after))
+            for top, above, below in rows
+            for left, before, after in columns
+        )
+
+    def count(self, height: int, width: int) -> int:
+        """How many views an image of height × width has."""
+        if not self.zoom:
+            return 1
+        return _tile_count(height, self.height / self.zoom) * _tile_count(width, self.width / self.zoom)
 
     def geometry(self, height: int, width: int) -> Geometry:
-        """The box that the view shows of an image of height × width.
+        """The box that a single view shows of an image of height × width.
 
         >>> View(224, 224, resize=256).geometry(512, 1024)
         Geometry(height=512, width=1024, top=32.0, left=288.0, bottom=480.0, right=736.0)
@@ -89,8 +151,22 @@ class View:
 
     def spare(self, height: int, width: int) -> float:
         """How many pixels of the original there are for one of the view, in the direction that has fewer."""
+        if self.zoom:
+            return 1 / self.zoom
         box = self.geometry(height, width)
         return min((box.bottom - box.top) / self.height, (box.right - box.left) / self.width)
+
+
+def _tiles(length: int, tile: float) -> list[tuple[int, float, float]]:
+    """Where tiles begin that cover a length, and how far the tiles before and behind reach into each."""
+    n = _tile_count(length, tile)
+    starts = [round(i * (length - tile) / max(n - 1, 1)) for i in range(n)]
+    reach = [start + tile - behind for start, behind in pairwise(starts)]
+    return list(zip(starts, [0.0, *reach], [*reach, 0.0], strict=True))
+
+
+def _tile_count(length: int, tile: float) -> int:
+    return max(1, ceil((length - tile) / (tile * (1 - OVERLAP)) + 1))
 
 
 def shape_like(images: Sequence[ImageLike], height: int, width: int, step: int = STRIDE) -> tuple[int, int]:
@@ -119,11 +195,31 @@ def rounded_sides(height: int, width: int, ratio: float, step: int = STRIDE) -> 
 
 
 @dataclass(frozen=True, eq=False)
-class Seen:
-    """A view's pixels (H, W, 3), values in 0..255, and its place in the original image."""
+class Placed:
+    """One view of an image: its number among those of its scale, where it lies, and which of its patches count.
 
-    pixels: Array
-    geometry: Geometry
+    inside (h, w) says the latter; None where all of them do.
+    """
+
+    number: int
+    where: Geometry
+    inside: Mask | None = None
+
+
+def views_of(size: tuple[int, int], view: View, grid: tuple[int, int], area: Area | None) -> list[Placed]:
+    """The views of an image of `size` that show some of an area, with grids of rows and columns of patches."""
+    every = enumerate(view.geometries(*size))
+    found = [Placed(number, where, _inside(size, where, grid, area)) for number, where in every]
+    return [one for one in found if one.inside is None or one.inside.any()]
+
+
+def _inside(size: tuple[int, int], where: Geometry, grid: tuple[int, int], area: Area | None) -> Mask | None:
+    """Which cells of a view's grid have their middle in the image and in an area."""
+    if area is None and where.bottom <= size[0] and where.right <= size[1]:
+        return None
+    rows, columns = (middles(where.top, where.bottom, grid[0]), middles(where.left, where.right, grid[1]))
+    inside: Mask = (rows < size[0])[:, None] & (columns < size[1])
+    return inside if area is None else inside & area.over(where.box, *grid, size)
 
 
 def reduction(views: Sequence[View], height: int, width: int) -> int:
@@ -136,15 +232,91 @@ def reduction(views: Sequence[View], height: int, width: int) -> int:
     return next((times for times in (8, 4, 2) if spare >= DRAFT_MARGIN * times), 1)
 
 
-def load_views(source: ImageLike, views: Sequence[View]) -> list[Seen]:
-    """The views of an image, which is decoded once."""
-    image = pictured(decoded(source, partial(reduction, views)), views[0].window, told(source))
-    seen = []
-    for view in views:
-        where = view.geometry(image.height, image.width)
+@dataclass(frozen=True, eq=False)
+class Opened:
+    """An image that has been decoded, once, for all its views; outside of its region of interest it is gray."""
+
+    picture: Picture
+    area: Area | None
+    name: str
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width of the original image."""
+        return self.picture.height, self.picture.width
+
+    def placed(self, view: View, grid: tuple[int, int]) -> list[Placed]:
+        """The views that show some of the region of interest, with grids of so many rows and columns of patches."""
+        tall, wide = self.size
+        count = view.count(tall, wide)
+        if count > MOST_TILES:
+            raise ImageError(
+                f"image {self.name} ({wide} × {tall} pixels) has {count} tiles, too many: take larger ones"
+            )
+        found = views_of(self.size, view, grid, self.area)
+        if not found:
+            raise ImageError(
+                f"the region of interest leaves nothing of image {self.name} ({wide} × {tall} pixels): "
+                "give a larger one, or --size"
+            )
+        return found
+
+    def pixels(self, view: View, where: Geometry) -> Array:
+        """What the view shows there, (height, width, 3)."""
+        bottom, right = min(where.bottom, self.size[0]), min(where.right, self.size[1])
+        tall = max(1, round(view.height * (bottom - where.top) / (where.bottom - where.top)))
+        wide = max(1, round(view.width * (right - where.left) / (where.right - where.left)))
         try:
-            pixels = image.resized(view.height, view.width, where.box)
+            seen = self.picture.resized(tall, wide, (where.top, where.left, bottom, right))
         except (OSError, ValueError) as error:
-            raise ImageError(f"cannot read image {told(source)}: {error}; replace or remove it") from error
-        seen.append(Seen(pixels, where))
-    return seen
+            raise ImageError(f"cannot read image {self.name}: {error}; replace or remove it") from error
+        beyond = ((0, view.height - tall), (0, view.width - wide), (0, 0))
+        return (
+            np.pad(seen, beyond, constant_values=OUTSIDE)
+            if (tall, wide) < (view.height, view.width)
+            else seen
+        )
+
+
+def opened(source: ImageLike, views: Sequence[View], roi: Roi | None = None) -> Opened:
+    """An image, decoded for these views."""
+    area = None if roi is None else roi.of(source)
+    picture = pictured(decoded(source, partial(reduction, views)), views[0].window, told(source))
+    return Opened(picture if area is None else _painted(picture, area), area, told(source))
+
+
+def _painted(picture: Picture, area: Area) -> Picture:
+    """The picture with everything outside of an area painted over: before it is resized, which mixes pixels."""
+    bands = tuple(band.copy() if band.readonly else band for band in picture.bands)
+    for band in bands:
+        rows = max(1, STRIP // band.width)
+        for top in range(0, band.height, rows):
+            bottom = min(top + rows, band.height)
+            box = (top * picture.reduced, 0, bottom * picture.reduced, band.width * picture.reduced)
+            inside = area.over(box, bottom - top, band.width, (picture.height, picture.width))
+            colour = (OUTSIDE,) * len(band.getbands())
+            band.paste(colour, (0, top, band.width, bottom), Image.fromarray(~inside))
+    return Picture(bands, picture.reduced, picture.height, picture.width)
+
+
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """A view's pixels (H, W, 3), values in 0..255, and its place in the original image."""
+
+    pixels: Array
+    geometry: Geometry
+
+
+def load_views(source: ImageLike, views: Sequence[View], roi: Roi | None = None) -> list[Seen]:
+    """All views of an image, which is decoded once."""
+    image = opened(source, views, roi)
+    return [
+        Seen(image.pixels(view, where), where) for view in views for where in view.geometries(*image.size)
+    ]
+
+
+def middle_view(source: ImageLike, view: View, roi: Roi | None = None) -> Array:
+    """The pixels (H, W, 3) of an image's only view, or of the tile in its middle."""
+    image = opened(source, [view], roi)
+    every = view.geometries(*image.size)
+    return image.pixels(view, every[len(every) // 2])

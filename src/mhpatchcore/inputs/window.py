@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import floor, isfinite, log10
+from math import ceil, floor, isfinite, log10
 from numbers import Real
 from typing import Any, NamedTuple
 
@@ -29,6 +29,7 @@ SAMPLE = 64  # images that the window is learnt from
 SAMPLED_PIXELS = 2**18  # of each of them, evenly spread
 # percent of an image's values below and above the window, and of the images whose values may lie beyond
 TAIL, ODD_IMAGES = 0.1, 5
+NO_WIDTH = 1e-30
 MARGIN = 0.02  # of the range, beyond it at both ends; with 0.05 dark grounds turn gray and fewer defects were found
 
 
@@ -183,16 +184,16 @@ def around(percentiles: Sequence[Doubles]) -> Window:
     """
     lows, highs = np.array(percentiles).T if percentiles else np.zeros((2, 1))
     low, high = float(np.percentile(lows, ODD_IMAGES)), float(np.percentile(highs, 100 - ODD_IMAGES))
-    margin = MARGIN * (high - low) or 0.5
+    margin = MARGIN * (high - low) if high - low > NO_WIDTH else 0.5
     digits = 3 - floor(log10(high - low + 2 * margin))
     return Window(round(low - margin, digits), round(high + margin, digits))
 
 
 def _percentiles(image: Decoded) -> Doubles:
     """The values that all but a few of an image's lie between, (2,)."""
-    values = np.asarray(image.values).ravel()
-    some = values[:: max(1, values.size // SAMPLED_PIXELS)]
-    low, high = np.percentile(some, [TAIL, 100 - TAIL])
+    values = np.asarray(image.values)
+    step = ceil((values.shape[0] * values.shape[1] / SAMPLED_PIXELS) ** 0.5)
+    low, high = np.percentile(values[::step, ::step], [TAIL, 100 - TAIL])
     return np.array([low, high], np.float64)
 
 
@@ -214,7 +215,7 @@ def parse_window(value: Any) -> Window | str:
         raise UserError(
             f"window is auto or two values, black and white, such as 0,4095; not {value!r}"
         ) from None
-    if not (isfinite(window.low) and isfinite(window.high) and window.low < window.high):
+    if not (isfinite(window.low) and isfinite(window.high) and window.high - window.low > NO_WIDTH):
         raise UserError(f"window wants the lower value first, such as 0,4095; not {value!r}")
     if window.depth not in ("", *DEPTHS) or window.frames not in range(1, MOST_FRAMES + 1):
         raise UserError(f"window is for images of {', '.join(DEPTHS)}, not {value!r}")

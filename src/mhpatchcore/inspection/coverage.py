@@ -12,7 +12,7 @@ import numpy as np
 from mhpatchcore.config import Config
 from mhpatchcore.fitting.calibrating import Banked
 from mhpatchcore.fitting.execution import Execution
-from mhpatchcore.fitting.plan import Located, cut
+from mhpatchcore.fitting.plan import StoredImage, cut, images_at_once, views_at
 from mhpatchcore.fitting.store import Store
 from mhpatchcore.fitting.tasks import put_metric, whitened
 from mhpatchcore.metric.distances import distances_to_nearest
@@ -36,15 +36,15 @@ class Coverage:
 
 
 def measure_coverage(
-    store: Store, images: Sequence[Located], bank: Banked, config: Config, execution: Execution
+    store: Store, images: Sequence[StoredImage], bank: Banked, config: Config, execution: Execution
 ) -> Coverage:
     """Compare all training patches with the bank, at the first scale."""
     metric = put_metric(store, bank.head.whitening)
-    chunks = cut(images, config.chunk_images)
+    chunks = cut(images, images_at_once(config))
     found = []
     with execution.phase("coverage", len(images)) as advance:
         done = 0
-        task = partial(_residuals, store, metric, bank.head.bank)
+        task = partial(_residuals, store, metric, bank.head.bank, config.chunk_images)
         for chunk, quantiles in zip(chunks, execution.runs_on.map(task, chunks), strict=True):
             found.append(quantiles)
             done += len(chunk)
@@ -52,6 +52,10 @@ def measure_coverage(
     return Coverage(tuple(map(len, chunks)), np.array(found))
 
 
-def _residuals(store: Store, metric: str, bank: Floats, chunk: tuple[Located, ...]) -> Floats:
-    distances = distances_to_nearest(whitened(store, 0, metric, chunk).z, bank)
-    return np.quantile(distances, LEVELS).astype(np.float32)
+def _residuals(store: Store, metric: str, bank: Floats, views: int, chunk: tuple[StoredImage, ...]) -> Floats:
+    """Of a chunk of images, of which so many views are compared at a time."""
+    distances = [
+        distances_to_nearest(whitened(store, metric, some).z, bank) for some in cut(views_at(0, chunk), views)
+    ]
+    quantiles: Floats = np.quantile(np.concatenate(distances), LEVELS).astype(np.float32)
+    return quantiles

@@ -21,8 +21,9 @@ import numpy as np
 from mhpatchcore.backbone.session import BackboneInfo
 from mhpatchcore.errors import ImageError
 from mhpatchcore.fitting.scale import Scale
+from mhpatchcore.inputs.decode import size_of
 from mhpatchcore.inputs.sources import ImageLike, content_hash, is_there
-from mhpatchcore.inputs.views import Box, load_views
+from mhpatchcore.inputs.views import Box, Geometry, opened
 from mhpatchcore.metric.distances import squared_distances
 from mhpatchcore.model.value import Model
 from mhpatchcore.result import Result
@@ -70,11 +71,12 @@ class Place:
     """The worst patch of one region: its box in the original image and its score, and what it was compared with.
 
     `region` is None on an image that has no region over the threshold: its worst patch is explained all the same.
-    `scale` is the index of the scale, and of the result's view, that the patch belongs to.
+    `scale` is the index of the scale, and `view` that of the result's view, that the patch belongs to.
     """
 
     region: Region | None
     scale: int
+    view: int
     box: Box
     score: float
     nearest: tuple[NormalPatch, ...]
@@ -109,14 +111,16 @@ def explain(
     given = [normals] if isinstance(normals, str | Path) else normals
     learnt_from = [event.source for event in model.history if event.what in ("fit", "update")]
     folders = [Path(folder) for folder in (*given, *learnt_from)]
-    views = load_views(image, model.config.views)
+    source = opened(image, model.config.views, result.area)
     described: dict[int, Floats] = {}
     places = []
     for region, worst in _worst_patches(result):
         i, row, column = worst
-        scale, head = model.scales[i], heads[i]
+        seen = result.views[i]
+        scale, head = model.scales[seen.scale], heads[seen.scale]
         if i not in described:
-            described[i] = scale.backbone.descriptors(views[i].pixels)
+            pixels = source.pixels(model.config.views[seen.scale], seen.geometry)
+            described[i] = scale.backbone.descriptors(pixels)
         u = described[i][row, column]
         distances = squared_distances(scale.whitening(u[None]), head.bank)[0]
         rows = _nearest_of_each_image(distances, scale.origin[:, 0])
@@ -125,10 +129,13 @@ def explain(
         places.append(
             Place(
                 region=region,
-                scale=i,
-                box=views[i].geometry.in_original(box, *scale.size),
-                score=float(result.views[i].distances[row, column]),
-                nearest=tuple(_normal_patch(model, i, r, float(distances[r]), folders) for r in rows),
+                scale=seen.scale,
+                view=i,
+                box=seen.geometry.in_original(box, *scale.size),
+                score=float(seen.distances[row, column]),
+                nearest=tuple(
+                    _normal_patch(model, seen.scale, r, float(distances[r]), folders) for r in rows
+                ),
                 layers=_layer_shares(scale, difference),
                 directions=_direction_shares(scale.whitening.A @ difference),
             )
@@ -146,17 +153,21 @@ def patch_box(info: BackboneInfo, row: int, column: int) -> Box:
 
 
 def _worst_patches(result: Result) -> list[tuple[Region | None, tuple[int, int, int]]]:
-    """For each of the first regions the patch (scale, row, column) that scores highest in it."""
+    """For each of the first regions the patch (view, row, column) that scores highest in it."""
     if not result.regions:
         return [(None, _worst_in(result, (0, 0, *result.size)))]
     return [(region, _worst_in(result, region.box)) for region in result.regions[:PLACES]]
 
 
 def _worst_in(result: Result, box: Box) -> tuple[int, int, int]:
-    """The patch (scale, row, column) whose distance is the largest within a box of the original image."""
+    """The patch (view, row, column) whose distance is the largest within a box of the original image."""
     found = []
     for i, view in enumerate(result.views):
         a, where = view.distances, view.geometry
+        if not (
+            where.top < box[2] and box[0] < where.bottom and where.left < box[3] and box[1] < where.right
+        ):
+            continue
         rows = _cells(box[0] - where.top, box[2] - where.top, where.bottom - where.top, a.shape[0])
         columns = _cells(box[1] - where.left, box[3] - where.left, where.right - where.left, a.shape[1])
         inside = a[rows, columns]
@@ -197,18 +208,26 @@ def _normal_patch(
     model: Model, scale: int, row: int, distance: float, folders: Sequence[Path]
 ) -> NormalPatch:
     own = model.scales[scale]
-    image, _, *cell = (int(value) for value in own.origin[row])
+    image, view, *cell = (int(value) for value in own.origin[row])
     if image < 0:
         return NormalPatch(None, None, distance)
     name, box = model.images[image], patch_box(own.backbone.info, *cell)
     for file in filter(is_there, _candidates(name, folders)):
         try:
             if content_hash(file) == model.hashes[image]:
-                where = load_views(file, model.config.views)[scale].geometry
+                where = _geometry(model, scale, view, file)
                 return NormalPatch(name, box, distance, str(file), where.in_original(box, *own.size))
         except ImageError:
             continue  # a file that cannot be read is as good as none
     return NormalPatch(name, box, distance)
+
+
+def _geometry(model: Model, scale: int, view: int, file: Path) -> Geometry:
+    """Where a view of a training image lies in it."""
+    size = size_of(file)
+    if size is None:
+        raise ImageError(f"cannot read image {file}; replace or remove it")
+    return model.config.views[scale].geometries(*size)[view]
 
 
 def _candidates(name: str, folders: Sequence[Path]) -> list[Path]:

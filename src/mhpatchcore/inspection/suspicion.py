@@ -19,18 +19,18 @@ from typing import Any
 
 import numpy as np
 
-from mhpatchcore.backbone.descriptors import LOCAL
 from mhpatchcore.config import parse_share
 from mhpatchcore.errors import UserError
 from mhpatchcore.fitting.calibrating import Banked
 from mhpatchcore.fitting.execution import Execution
-from mhpatchcore.fitting.plan import Located
+from mhpatchcore.fitting.plan import StoredImage
 from mhpatchcore.fitting.store import Store
-from mhpatchcore.fitting.tasks import load_head, put_head, stored_maps
+from mhpatchcore.fitting.tasks import layers_feed, load_head, put_head, stored_inside, stored_maps
 from mhpatchcore.inputs.sources import ImageLike
 from mhpatchcore.runtime.arrays import Floats, Indices
-from mhpatchcore.scoring.combining import combined_peak
+from mhpatchcore.scoring.combining import Rule, combined_peak
 from mhpatchcore.scoring.graph import EXCLUDED
+from mhpatchcore.scoring.maps import ViewScores
 
 LARGEST_SHARE = 0.5
 SHOWN = 24
@@ -77,19 +77,19 @@ class Scrutiny:
 class Ranking:
     """Training images by their index, the most suspicious first, with scores (n,).
 
-    `maps` are the patch scores (h, w) of the first few of them.
+    `maps` are the views of the first few of them, at the first scale, with their patches' scores.
     """
 
     images: tuple[int, ...]
     scores: Floats
-    maps: tuple[Floats, ...] = ()
+    maps: tuple[tuple[ViewScores, ...], ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
 class Suspect:
     """A training image by name, how suspicious it is, and that as a multiple of the typical (median) image.
 
-    `source` is the image as it was given, and `patches` (h, w) are its patch scores, or None where not kept.
+    `source` is the image as it was given, and `views` have its patches' scores, or None where not kept.
     """
 
     name: str
@@ -97,7 +97,7 @@ class Suspect:
     times_typical: float
     excluded: bool
     source: ImageLike
-    patches: Floats | None = None
+    views: tuple[ViewScores, ...] | None = None
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -109,46 +109,58 @@ class Suspect:
 
 
 def rank_images(
-    store: Store, images: Sequence[Located], banks: Sequence[Banked], execution: Execution
+    store: Store, images: Sequence[StoredImage], banks: Sequence[Banked], execution: Execution
 ) -> Ranking:
     """Images of the store by how far they stand apart; the first ones with their patch scores."""
     heads = tuple(put_head(store, bank.head.table_graph, bank.origin[:, 0]) for bank in banks)
-    infos = [bank.head.backbone.info for bank in banks]
-    found: list[tuple[int, tuple[Floats, ...]]] = []
+    rule = Rule.of([bank.head for bank in banks])
+    found: list[tuple[float, int]] = []
+    kept: dict[int, tuple[ViewScores, ...]] = {}
     with execution.phase("rank", len(images)) as advance:
-        results = execution.runs_on.map(partial(distances_apart, store, heads), images)
-        for done, (image, maps) in enumerate(zip(images, results, strict=True), start=1):
-            if maps is not None:
-                found.append((image.image, maps))
+        results = execution.runs_on.map(partial(_stands_apart, store, heads, rule), images)
+        for done, (image, result) in enumerate(zip(images, results, strict=True), start=1):
+            if result is not None:
+                score, kept[image.image] = result
+                found.append((score, image.image))
+                found.sort(key=lambda one: -one[0])
+                for _, unlikely in found[SHOWN:]:
+                    kept.pop(unlikely, None)
             advance(done)
-    sizes, sigma = [(info.height, info.width) for info in infos], banks[0].head.sigma
-    scored = sorted(
-        ((combined_peak(maps, sizes, sigma), image, maps) for image, maps in found), key=lambda one: -one[0]
-    )
     return Ranking(
-        tuple(image for _, image, _ in scored),
-        np.array([score for score, _, _ in scored], np.float32),
-        tuple(maps[0] for _, _, maps in scored[:SHOWN]),
+        tuple(image for _, image in found),
+        np.array([score for score, _ in found], np.float32),
+        tuple(kept[image] for _, image in found[:SHOWN]),
     )
 
 
-def distances_apart(store: Store, heads: tuple[str, ...], image: Located) -> tuple[Floats, ...] | None:
-    """a₂ (h, w) of an image at every scale; None where the bank knows no other image.
+def _stands_apart(
+    store: Store, heads: tuple[str, ...], rule: Rule, image: StoredImage
+) -> tuple[float, tuple[ViewScores, ...]] | None:
+    """An image's suspicion, and its views at the first scale; None where the bank knows no other image."""
+    views = distances_apart(store, heads, rule, image)
+    return None if views is None else (combined_peak(views), tuple(view for view in views if view.scale == 0))
+
+
+def distances_apart(
+    store: Store, heads: tuple[str, ...], rule: Rule, image: StoredImage
+) -> list[ViewScores] | None:
+    """a₂ of an image's patches in all its views; None where the bank knows no other image.
 
     Where it knows but one other image, that one is heard.
     """
-    maps = []
-    for scale, key in enumerate(heads):
+    found = []
+    for scale, (views, key) in enumerate(zip(image.scales, heads, strict=True)):
         session, images = load_head(store, key)
-        layers = stored_maps(store, image, scale)
         others = images != image.image
         if not others.any():
             return None
-        feed: dict[str, Any] = {f"{LOCAL}{i}": layer[None] for i, layer in enumerate(layers)}
-        feed["penalty"] = np.where(others, np.float32(0), EXCLUDED)
-        (distances,) = session.run(["distances"], feed)  # (K, h·w)
-        maps.append(second_image(distances, images).reshape(layers[0].shape[1:]))
-    return tuple(maps)
+        for view in views:
+            layers, inside = stored_maps(store, view), stored_inside(store, view)
+            feed = layers_feed(layers) | {"penalty": np.where(others, np.float32(0), EXCLUDED)}
+            (distances,) = session.run(["distances"], feed)  # (K, h·w)
+            apart = second_image(distances, images).reshape(layers[0].shape[1:])
+            found.append(rule.view(scale, view.where, inside, apart))
+    return found
 
 
 def second_image(distances: Floats, images: Indices) -> Floats:
@@ -166,8 +178,8 @@ def named_suspects(
     """The ranking with names, the most suspicious first."""
     typical = float(np.median(ranking.scores)) if len(ranking.scores) else 1.0
     return tuple(
-        Suspect(names[i], float(score), float(score) / max(typical, 1e-12), i in excluded, images[i], patches)
-        for i, score, patches in zip_longest(ranking.images, ranking.scores, ranking.maps)
+        Suspect(names[i], float(score), float(score) / max(typical, 1e-12), i in excluded, images[i], views)
+        for i, score, views in zip_longest(ranking.images, ranking.scores, ranking.maps)
     )
 
 

@@ -50,4 +50,4 @@ def _held_out_calibration(model: Model, images: Sequence[ImageLike], execution: 
         scored = scored_with_progress(extraction.store, banks, extraction.learnt, None, execution)
     if not scored:
         raise ImageError("none of the images could be read: check the folder")
-    return calibrated_by(scored, banks, model.config, ["held-out"])
+    return calibrated_by(scored, model.config, ["held-out"])

@@ -28,7 +28,7 @@ from mhpatchcore.model.value import Model
 from mhpatchcore.runtime.arrays import Array
 from mhpatchcore.runtime.files import atomic_path
 
-FORMAT = 5
+FORMAT = 6
 MOST_HEADER = 100_000_000  # bytes, as in safetensors itself
 KEY, DIGEST = "mhpatchcore", "sha256"
 # what reading a file can raise that is not what it should be
@@ -129,6 +129,7 @@ def _document(model: Model) -> dict[str, Any]:
         },
         "images": list(model.images),
         "hashes": list(model.hashes),
+        "n_learnt": model.n_learnt,
         "history": [event.to_json() for event in model.history],
         "excluded": list(model.excluded),
     }
@@ -141,6 +142,7 @@ def _tensors(model: Model) -> dict[str, Array]:
         "calibration.scores": calibration.scores,
         "calibration.peaks": calibration.peaks,
         "deciding.images": np.array([one.image for one in calibration.deciding], np.int32),
+        "deciding.sizes": np.array([one.size for one in calibration.deciding], np.int32).reshape(-1, 2),
     }
     for i, scale in enumerate(model.scales):
         cells, rows = stacked(calibration.deciding, i, scale.backbone.info.dim)
@@ -180,6 +182,7 @@ def _model(document: dict[str, Any], tensors: dict[str, Array]) -> Model:
     every = range(len(scales))
     deciding = unstacked(
         tensors["deciding.images"],
+        tensors["deciding.sizes"],
         [tensors[f"{i}.deciding.cells"] for i in every],
         [tensors[f"{i}.deciding.rows"] for i in every],
     )
@@ -196,6 +199,7 @@ def _model(document: dict[str, Any], tensors: dict[str, Array]) -> Model:
         images=tuple(document["images"]),
         hashes=tuple(document["hashes"]),
         thumbnails=tensors["images.thumbnails"],
+        n_learnt=document["n_learnt"],
         history=tuple(Event(**one) for one in document["history"]),
         excluded=tuple(document["excluded"]),
     )

@@ -43,7 +43,7 @@ def merged(models: Sequence[Model], labels: Sequence[str] = ()) -> Model:
         images += distinct_names(one.images, images, label)
     networks = [replace(scale.backbone, threads=1) for scale in first.scales]
     fitted = fit([], networks, first.config, Execution(), previous)
-    total = fitted.scales[0].moments.n // networks[0].info.patches
+    total = sum(one.n_learnt for one, _ in ordered)
     source = ", ".join(sorted(labels))
     happened = event("merge", source, 0, total, first.config.false_alarm)
     history = (*in_order([one.history for one, _ in ordered]), happened)

@@ -12,7 +12,7 @@ from mhpatchcore.backbone.session import make_session
 from mhpatchcore.config import Config
 from mhpatchcore.fitting.scale import Scale
 from mhpatchcore.fitting.tasks import Scored, scored_by
-from mhpatchcore.runtime.arrays import Array
+from mhpatchcore.runtime.arrays import Array, Mask
 from mhpatchcore.runtime.parallel import one_blas_thread
 from mhpatchcore.scoring.graph import Head
 
@@ -49,11 +49,11 @@ class Runtime:
         for i, (scale, session) in enumerate(zip(self._scales, self.one_at_a_time, strict=True)):
             self.score(i, session, np.zeros((*scale.size, 3), np.uint8))
 
-    def score(self, scale: int, session: Any, view: Array) -> Scored:
-        """One view (H, W, 3) at one scale."""
+    def score(self, scale: int, session: Any, view: Array, inside: Mask | None = None) -> Scored:
+        """One view (H, W, 3) at one scale, of which only the patches inside (h, w) count; None: all."""
         head = self.heads[scale]
         feed = {"image": np.ascontiguousarray(view[None], np.float32), "penalty": head.no_penalty}
-        return scored_by(session, feed, head.grid)
+        return scored_by(session, feed, head.grid, inside)
 
     def _session(self, threads: int) -> tuple[Any, ...]:
         with self._lock:

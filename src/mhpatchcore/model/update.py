@@ -42,7 +42,7 @@ def updated(
     execution = within_budget(execution or Execution(), networks, model.config, images)
     previous = [model.previous]
     fitted = fit(images, networks, model.config, execution, previous, representative=not returned)
-    total = fitted.scales[0].moments.n // networks[0].info.patches
+    total = model.n_learnt + len(fitted.images)
     happened = event("update", given.source, len(fitted.images), total, model.config.false_alarm)
     names = distinct_names(given.names, model.images, Path(given.source).name)
     images_now, history = (*model.images, *names), (*model.history, happened)

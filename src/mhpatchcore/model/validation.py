@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
-from math import isfinite
+from math import isfinite, prod
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,8 @@ from mhpatchcore.backbone.descriptors import LOCAL
 from mhpatchcore.backbone.safety import check_harmless
 from mhpatchcore.config import Config
 from mhpatchcore.fitting.duplicates import SIDE
+from mhpatchcore.inputs.decode import MOST_PIXELS
+from mhpatchcore.inputs.views import MOST_TILES
 from mhpatchcore.inputs.window import Window
 from mhpatchcore.model.value import Model
 from mhpatchcore.runtime.arrays import Array
@@ -41,6 +43,7 @@ def check_document(document: Mapping[str, Any]) -> None:
     for name in ("images", "hashes", "excluded"):
         _expect(_texts(document[name]), f"{name} are not texts")
     _expect(len(document["hashes"]) == len(document["images"]), "images and hashes differ in number")
+    _expect(_whole(document["n_learnt"]) and document["n_learnt"] >= 1, "it has learnt from no images")
     _expect(isinstance(document["history"], list), "its history is no list")
     for event in document["history"]:
         texts = all(isinstance(event[name], str) for name in ("what", "source", "when", "version"))
@@ -69,6 +72,7 @@ def check_tensors(document: Mapping[str, Any], tensors: Mapping[str, Array]) -> 
         "calibration.scores": ((n,), "f4"),
         "calibration.peaks": ((n,), "f4"),
         "deciding.images": ((len(tensors["deciding.images"]),), "i4"),
+        "deciding.sizes": ((len(tensors["deciding.images"]), 2), "i4"),
     }
     kept = len(tensors["deciding.images"])
     _expect(kept in (0, n), "there are not as many deciding patches as scores")
@@ -110,8 +114,8 @@ def check_tensors(document: Mapping[str, Any], tensors: Mapping[str, Array]) -> 
 def check_model(model: Model) -> None:
     """Numbers against each other."""
     infos = [scale.backbone.info for scale in model.scales]
-    sizes = tuple((info.height, info.width, info.pool) for info in infos)
-    _expect(sizes == model.config.sizes, "views and settings differ in size")
+    sizes = [(info.height, info.width, info.pool) for info in infos]
+    _expect(sizes == [size[:3] for size in model.config.sizes], "views and settings differ in size")
     window = model.config.window
     _expect(isinstance(window, Window) and window.depth != "", "its window is not known")
     _expect(model.config.false_alarm == model.calibration.false_alarm, "its rates differ")
@@ -121,14 +125,18 @@ def check_model(model: Model) -> None:
     _expect(model.n_learnt <= len(model.images), "it has learnt from more images than it names")
     for i, scale in enumerate(model.scales):
         info = scale.backbone.info
-        _expect(scale.moments.n == model.n_learnt * info.patches, f"{i}.moments are not of whole images")
+        whole = not model.config.sizes[i].zoom
+        learnt, patches = scale.moments.n, model.n_learnt * info.patches
+        fits = learnt == patches if model.config.roi is None else learnt <= patches
+        _expect(fits or not whole, f"{i}.moments are not of its images")
         image, view, row, column = scale.origin.T
         single = image >= 0
         _expect(info.patches * len(scale.raw) <= MOST_DISTANCES, f"{i}.bank is too large for its grid")
         _expect(
             bool((image < len(model.images)).all() and (image >= -1).all()), f"{i}.bank has unknown images"
         )
-        _expect(bool((view[single] == 0).all()), f"{i}.bank has unknown views")
+        views = 1 if whole else MOST_TILES
+        _expect(bool(((view >= 0) & (view < views))[single].all()), f"{i}.bank has unknown views")
         inside = (row >= 0) & (row < info.grid[0]) & (column >= 0) & (column < info.grid[1])
         _expect(bool(inside[single].all()), f"{i}.bank has places outside of the grid")
         _expect(
@@ -141,9 +149,11 @@ def check_model(model: Model) -> None:
         _expect(scatter <= scale.moments.n * LARGEST**2, f"{i}.moments are larger than descriptors allow")
         _expect(bool((scale.variances >= 0).all()), f"{i}.variances are negative")
         for one in model.calibration.deciding:
-            cells = one.cells[i]
+            _expect(1 <= min(one.size) <= prod(one.size) <= MOST_PIXELS, "an image's size is out of range")
+            cells, views = one.cells[i], model.config.views[i].count(*one.size)
+            _expect(views <= MOST_TILES, "an image has too many tiles")
             _expect(
-                bool(((cells >= 0) & (cells < info.patches)).all()),
+                bool(((cells >= 0) & (cells < views * info.patches)).all()),
                 "deciding patches lie outside of the grid",
             )
             _expect(-1 <= one.image < len(model.images), "deciding patches are of unknown images")

@@ -22,7 +22,8 @@ class Model:
     """Backbone, metric and bank of every scale, the calibration, and where all of it comes from.
 
     `images` names the training images; `hashes` and `thumbnails` (n, 64) tell them from others. A bank row's origin
-    (image, view, row, column) points into them. `history` says what was done when; `excluded` are images that were
+    (image, view, row, column) points into them. `n_learnt` of them were learnt from: all but the broken and the
+    held-out ones. `history` says what was done when; `excluded` are images that were
     left out of a fit because they stood too far from the others.
     """
 
@@ -32,6 +33,7 @@ class Model:
     images: tuple[str, ...]
     hashes: tuple[str, ...]
     thumbnails: Floats
+    n_learnt: int
     history: tuple[Event, ...] = ()
     excluded: tuple[str, ...] = ()
 
@@ -53,12 +55,10 @@ class Model:
         thumbnails = np.concatenate(
             [*(one.thumbnails for one in earlier), np.array(fresh, np.float16).reshape(-1, SIDE**2)]
         )
-        return Model(config, fitted.scales, fitted.calibration, images, hashes, thumbnails, history, excluded)
-
-    @property
-    def n_learnt(self) -> int:
-        """How many images it has learnt from: all of `images` but the broken and the held-out ones."""
-        return self.scales[0].moments.n // self.scales[0].backbone.info.patches
+        learnt = sum(one.learnt for one in earlier) + len(fitted.images)
+        return Model(
+            config, fitted.scales, fitted.calibration, images, hashes, thumbnails, learnt, history, excluded
+        )
 
     @property
     def rows(self) -> int:
@@ -69,4 +69,4 @@ class Model:
     def previous(self) -> Previous:
         """What a larger model can go on from."""
         scales = tuple(PreviousScale(scale.moments, scale.raw, scale.origin) for scale in self.scales)
-        return Previous(scales, self.calibration, self.hashes, self.thumbnails)
+        return Previous(scales, self.calibration, self.hashes, self.thumbnails, self.n_learnt)

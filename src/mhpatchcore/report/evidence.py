@@ -23,8 +23,9 @@ from mhpatchcore.inspection.evidence import NEAREST, Evidence, NormalPatch, Plac
 from mhpatchcore.report.captions import outline_note, verdict_line
 from mhpatchcore.report.drawing import outlined, screen_map, screen_size
 from mhpatchcore.report.figures import STYLE
-from mhpatchcore.result import Result, ViewScores
+from mhpatchcore.result import Result
 from mhpatchcore.runtime.arrays import Array
+from mhpatchcore.scoring.maps import ViewScores
 
 PATCH = "#E69F00"
 CELLS = 8.5  # of the grid, across a crop
@@ -51,7 +52,7 @@ def evidence_figure(pixels: Array, result: Result, evidence: Evidence) -> Figure
     grid = places.subplots(lines, columns, squeeze=False)
     for i, (line, place) in enumerate(zip(grid, evidence.places, strict=True), start=1):
         note = _place_note(place, evidence.pixel_threshold)
-        view = result.views[place.scale]
+        view = result.views[place.view]
         extent = (view.geometry.bottom - view.geometry.top, view.geometry.right - view.geometry.left)
         crop = _surroundings(place.box, extent, view)
         _draw_crop(line[0], pixels, place.box, crop, f"{i}  this image", note)

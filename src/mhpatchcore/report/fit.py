@@ -31,9 +31,9 @@ from mhpatchcore.report.figures import (
 from mhpatchcore.report.page import render_page
 from mhpatchcore.report.pictures import HEAT_SIDE, PHOTO_SIDE, Picture, picture
 from mhpatchcore.report.wording import Tile, percent
-from mhpatchcore.result import ViewScores
 from mhpatchcore.runtime.arrays import Doubles
 from mhpatchcore.runtime.files import atomic_path
+from mhpatchcore.scoring.maps import combined_map
 
 MAX_SUSPECTS = 12
 MAX_POINTS = 48
@@ -160,17 +160,18 @@ def _items(study: Study) -> list[tuple[Suspect, Picture]]:
     if not study.suspects:
         return []
     calm = float(np.quantile([suspect.score for suspect in study.suspects], CALM_SHARE)) or 1.0
-    scale, config = study.detector.scales[0], study.detector.config
+    window = study.detector.config.views[0].window
     found = []
     for suspect in study.suspects[: max(MAX_SUSPECTS, len(study.detector.model.excluded))]:
-        if suspect.patches is None:
+        if suspect.views is None:
             continue
         try:
-            photo = screen_pixels(suspect.source, config.views[0].window, PHOTO_SIDE)
+            photo = screen_pixels(suspect.source, window, PHOTO_SIDE)
         except ImageError:
             continue  # it has gone since it was read
         size = (photo.shape[0], photo.shape[1])
-        view = ViewScores(suspect.patches, config.views[0].geometry(*size), scale.size, config.sigma)
-        heat = view.map_over((0, 0, *size), *screen_size(*size, HEAT_SIDE))
+        whole = suspect.views[0].geometry
+        box = (0, 0, whole.height, whole.width)
+        heat = combined_map(suspect.views, box, *screen_size(*size, HEAT_SIDE))
         found.append((suspect, picture(size, photo, heat, calm, calm)))
     return found

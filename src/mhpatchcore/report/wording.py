@@ -201,7 +201,7 @@ def provenance(detector: Detector) -> Facts:
 
 
 def settings(detector: Detector) -> Facts:
-    return [(name, number(value)) for name, value in detector.config.to_json().items()]
+    return [(name, number(getattr(detector.config, name))) for name in detector.config.to_json()]
 
 
 def telemetry_facts(telemetry: Mapping[str, object]) -> Facts:

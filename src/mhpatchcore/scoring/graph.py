@@ -11,6 +11,7 @@ In squared distances, as in the paper:
     map-max      s = the maximum of the smoothed map
 
 The input `penalty` (K,) is added to the distance of every bank row: zeros, or EXCLUDED for rows that must not count.
+The input `inside` (h·w,) is 1 for patches that count and 0 for others, whose distances are then zero.
 The graph begins at a view (`whole_graph`), at stored layers (`head_graph`) or at whitened patches (`rows_graph`), and
 is the same from there on.
 """
@@ -91,6 +92,11 @@ class Head:
     def no_penalty(self) -> Floats:
         return np.zeros(len(self.bank), np.float32)
 
+    @property
+    def everywhere(self) -> Floats:
+        """As the input `inside`: all patches count."""
+        return np.ones(self.backbone.info.patches, np.float32)
+
 
 def _at_layers(head: Head) -> Graph:
     """A graph that begins at stored layers."""
@@ -112,7 +118,10 @@ def _finished(graph: Graph, z: str, head: Head) -> bytes:
     """Outputs "score" (1,), "peak" (1,) of the map, and distances "nearest" (the map's) and "judged" (h·w,)."""
     patches = head.backbone.info.patches
     queries, targets, distances = _distances(graph, z, head)
-    least, nearest = _least(graph, distances, head)
+    inside = graph.input("inside", (patches,))
+    found = _least(graph, distances, head)
+    counted = {x: graph.node("Mul", [x, inside]) for x in dict.fromkeys(found)}
+    least, nearest = (counted[x] for x in found)
     judged = least if head.around == 1 else _spanned(graph, least, queries, targets, head)
     peak = _map_peak(graph, nearest, head)
     if head.score == "map-max":
@@ -220,6 +229,7 @@ def _spanned(graph: Graph, nearest: str, queries: str, targets: str, head: Head)
     z = graph.reshape(graph.node("Transpose", [graph.cut(looking, (0, k))], perm=[1, 0]), count, 1, k)
     v = graph.node("Sub", [graph.node("Mul", [w, z]), m])  # (count, b, k)
     found = _span_distances(graph, v, graph.node("Gather", ["penalty", rows]), b, count)
+    found = graph.node("Mul", [found, graph.node("Gather", ["inside", far])])
     total, was = (graph.node("ReduceSum", [x], keepdims=1) for x in (found, farthest))
     ratio = graph.node("Div", [total, graph.node("Max", [was, graph.constant(np.array([TINY], np.float32))])])
     return graph.node("ScatterElements", [graph.node("Mul", [nearest, ratio]), far, found])

@@ -1,23 +1,33 @@
 """From patch scores on the grid to maps: upsampling, smoothing and the way back to the original image.
 
-All three are linear and separable, so a map is P_rows · a · P_columnsᵀ with two small matrices: bilinear
+All three are linear and separable, so a map P(a) is P_rows · a · P_columnsᵀ with two small matrices: bilinear
 interpolation from the grid to the view, Gaussian smoothing in the view, bilinear interpolation onto the
 original's pixels.
+
+Tiles overlap, and a region of interest has patches that do not count. With b the blending of a tile, which falls
+towards its edges, and i = 1 for patches that count, else 0, the map of a scale is Σ b·P(i·a) / Σ b·P(i) over its views.
+Beyond the edge of the region it falls to zero.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import groupby
+from math import ceil, floor
 
 import numpy as np
 
 from mhpatchcore.backbone.alignment import interpolation, upsampling
-from mhpatchcore.inputs.views import Geometry
-from mhpatchcore.runtime.arrays import Doubles, Floats, Mask
+from mhpatchcore.inputs.regions import middles
+from mhpatchcore.inputs.views import Extent, Geometry
+from mhpatchcore.runtime.arrays import Doubles, Floats, Indices, Mask
 from mhpatchcore.runtime.parallel import one_blas_thread
 
 STRIP = 2**17  # multiplications; OpenBLAS takes further threads from twice as many on
+TINY = 1e-6
+LEAST_SHARE = 0.5  # of what lies around a pixel: with less it is beyond the edge
 
 
 @dataclass(frozen=True)
@@ -28,6 +38,83 @@ class Region:
     area: int
     peak: float
     peak_at: tuple[int, int]
+
+
+@dataclass(frozen=True, eq=False)
+class ViewScores:
+    """The distances (h, w) of one view's patches to the bank, and where the view lies.
+
+    `size` is the view's height and width, `scale` the index of its scale; the map is smoothed by `sigma` pixels of the
+    view. Only patches inside (h, w) count; None: all of them.
+    """
+
+    distances: Floats
+    geometry: Geometry
+    size: tuple[int, int]
+    sigma: float
+    scale: int = 0
+    inside: Mask | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it has the map of its scale for itself, and all its patches count."""
+        return self.inside is None and not any(self.geometry.overlaps)
+
+    @property
+    def counted(self) -> Floats:
+        """The distances (h, w), zero for patches that do not count."""
+        return self.distances if self.inside is None else self.distances * self.inside
+
+    def map_over(self, box: Extent, height: int, width: int) -> Floats:
+        """Its own smoothed map over a box of the original image, at height × width places in it."""
+        where = self.geometry.within(box, height, width)
+        return original_map(self.distances, *self.size, self.sigma, where)
+
+
+def combined_map(views: Sequence[ViewScores], box: Extent, height: int, width: int) -> Floats:
+    """The mean of the maps of all scales over a box of the original image, at height × width places in it."""
+    scales = [list(of_scale) for _, of_scale in groupby(views, lambda view: view.scale)]
+    total = _scale_map(scales[0], box, height, width)
+    for scale in scales[1:]:
+        total = total + _scale_map(scale, box, height, width)
+    return total if len(scales) == 1 else total / np.float32(len(scales))
+
+
+def _scale_map(views: Sequence[ViewScores], box: Extent, height: int, width: int) -> Floats:
+    """The map of one scale, of all its views."""
+    if len(views) == 1 and views[0].is_plain:
+        return views[0].map_over(box, height, width)
+    total, inside, blended = np.zeros((3, height, width), np.float32)
+    y, x = middles(box[0], box[2], height), middles(box[1], box[3], width)
+    for view in views:
+        where = view.geometry.within(box, height, width)
+        rows, columns = _covered(where.top, where.bottom, height), _covered(where.left, where.right, width)
+        if rows.start >= rows.stop or columns.start >= columns.stop:
+            continue
+        part = np.s_[rows, columns]
+        place = where.moved(-rows.start, -columns.start, rows.stop - rows.start, columns.stop - columns.start)
+        blending = view.geometry.blending(y[rows], x[columns])
+        blended[part] += blending
+        total[part] += blending * original_map(view.counted, *view.size, view.sigma, place)
+        if view.inside is not None:
+            blending *= original_map(view.inside.astype(np.float32), *view.size, view.sigma, place)
+        inside[part] += blending
+    heat: Floats = total / np.maximum(inside, LEAST_SHARE * blended + np.float32(TINY))
+    return heat
+
+
+def contributions(view: ViewScores, y: float, x: float) -> Floats:
+    """What the patches (h, w) of a view add to the map of their scale at a place of the original image."""
+    where = view.geometry.within((y - 0.5, x - 0.5, y + 0.5, x + 0.5), 1, 1)
+    (height, width), grid = view.size, view.distances.shape
+    rows = _way_back(1, where.top, where.bottom, height, grid[0], view.sigma)[0]
+    columns = _way_back(1, where.left, where.right, width, grid[1], view.sigma)[0]
+    return view.geometry.blending(np.array([y]), np.array([x])) * view.counted * np.outer(rows, columns)
+
+
+def _covered(start: float, stop: float, n: int) -> slice:
+    """The pixels of n whose middles lie between start and stop."""
+    return slice(max(0, ceil(start - 0.5)), min(n, floor(stop - 0.5) + 1))
 
 
 def view_map(scores: Floats, height: int, width: int, sigma: float) -> Floats:
@@ -44,28 +131,73 @@ def original_map(scores: Floats, height: int, width: int, sigma: float, where: G
     return _product(_product(rows, scores), columns.T)
 
 
-def regions_of(mask: Mask, heat: Floats, first_row: int = 0, first_column: int = 0) -> tuple[Region, ...]:
-    """Connected regions (8 neighbours) of a mask (H, W), highest peak first.
+def regions_in(bands: Iterable[Floats], limit: float) -> tuple[Region, ...]:
+    """Connected regions (8 neighbours) of a map above a limit, highest peak first.
 
-    The mask may be a part of the image that begins at `first_row` and `first_column`.
+    The map comes in bands of rows from top to bottom, so that it is never held whole. Parts of a region that lie in
+    several bands are joined where they touch.
     """
     from scipy import ndimage
 
-    labels, count = ndimage.label(mask, structure=np.ones((3, 3)))
-    regions = []
-    for label, box in enumerate(ndimage.find_objects(labels, count), start=1):
-        inside = labels[box] == label
-        peak = np.unravel_index(np.where(inside, heat[box], -np.inf).argmax(), inside.shape)
-        top, left = first_row + box[0].start, first_column + box[1].start
-        regions.append(
-            Region(
-                box=(top, left, top + inside.shape[0], left + inside.shape[1]),
-                area=int(inside.sum()),
-                peak=float(heat[box][peak]),
-                peak_at=(top + int(peak[0]), left + int(peak[1])),
-            )
+    parts: list[Region] = []
+    joined: list[int] = []  # an earlier part of the same region, or the part itself
+    above, top = np.empty(0, np.intp), 0
+    for heat in bands:
+        labels, count = ndimage.label(heat > limit, structure=np.ones((3, 3)))
+        first = len(parts)
+        for label, box in enumerate(ndimage.find_objects(labels, count), start=1):
+            parts.append(_region(labels[box] == label, heat[box], top + box[0].start, box[1].start))
+            joined.append(len(joined))
+        for one, other in _touching(above, labels[0] - 1 + first, first):
+            roots = sorted((_root(joined, one), _root(joined, other)))
+            joined[roots[1]] = roots[0]
+        above, top = np.where(labels[-1] > 0, labels[-1] - 1 + first, -1), top + len(heat)
+    regions: dict[int, Region] = {}
+    for i, part in enumerate(parts):
+        root = _root(joined, i)
+        regions[root] = _together(regions[root], part) if root in regions else part
+    return tuple(sorted(regions.values(), key=lambda region: -region.peak))
+
+
+def _region(inside: Mask, heat: Floats, top: int, left: int) -> Region:
+    """A region that fills its box, of which `inside` says where it is."""
+    row, column = np.unravel_index(np.where(inside, heat, -np.inf).argmax(), inside.shape)
+    return Region(
+        box=(top, left, top + inside.shape[0], left + inside.shape[1]),
+        area=int(inside.sum()),
+        peak=float(heat[row, column]),
+        peak_at=(top + int(row), left + int(column)),
+    )
+
+
+def _touching(above: Indices, below: Indices, first: int) -> set[tuple[int, int]]:
+    """The pairs of parts that touch across two rows: above (W,) of earlier parts, −1 for none, below from `first`."""
+    pairs = set()
+    for shift in (-1, 0, 1) if len(above) else ():
+        one, other = (
+            above[max(shift, 0) : len(above) + min(shift, 0)],
+            below[max(-shift, 0) : len(below) - max(shift, 0)],
         )
-    return tuple(sorted(regions, key=lambda region: -region.peak))
+        meet = (one >= 0) & (other >= first)
+        pairs |= set(zip(one[meet].tolist(), other[meet].tolist(), strict=True))
+    return pairs
+
+
+def _root(joined: list[int], part: int) -> int:
+    while joined[part] != part:
+        part = joined[part]
+    return part
+
+
+def _together(one: Region, other: Region) -> Region:
+    box = (
+        min(one.box[0], other.box[0]),
+        min(one.box[1], other.box[1]),
+        max(one.box[2], other.box[2]),
+        max(one.box[3], other.box[3]),
+    )
+    highest = other if other.peak > one.peak else one
+    return Region(box, one.area + other.area, highest.peak, highest.peak_at)
 
 
 def smoothing(n: int, sigma: float) -> Doubles:

@@ -1,0 +1,11 @@
+#!/bin/sh
+# The tests that matter, with the lowest versions that pyproject.toml allows: make test-oldest
+set -eu
+cd "$(dirname "$0")/.."
+venv=.venv-oldest
+[ -d "$venv" ] || "${PYTHON:-python3}" -m venv "$venv"
+"$venv/bin/python" scripts/oldest.py > "$venv/oldest.txt"
+"$venv/bin/pip" install --quiet --disable-pip-version-check --constraint "$venv/oldest.txt" -e '.[test]'
+# not what measures memory, which the libraries' versions decide
+"$venv/bin/pytest" -m "not slow" tests/backbone tests/bank tests/calibration tests/cli tests/inputs tests/metric \
+    tests/model tests/scoring tests/attacks "$@"
