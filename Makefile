@@ -3,12 +3,13 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-all lint bench results clean
+.PHONY: demo test test-all test-oldest test-pythons lint stress audit lock bench results clean
 
 demo: $(VENV)/installed
 	$(BIN)/mhpatchcore demo demo
 
 test: $(VENV)/installed-dev
+	scripts/install-debian-packages.sh
 	$(BIN)/ruff check src tests benchmarks
 	$(BIN)/ruff format --check src tests benchmarks
 	$(BIN)/mypy
@@ -16,6 +17,24 @@ test: $(VENV)/installed-dev
 
 test-all: $(VENV)/installed-dev
 	$(BIN)/pytest
+
+# with the lowest versions that pyproject.toml allows, and with every Python that is found here
+test-oldest:
+	PYTHON=$(PYTHON) scripts/test-oldest.sh
+
+test-pythons:
+	scripts/test-pythons.sh
+
+# make stress MINUTES=10: mutated files by the ten thousand, faults at every write
+stress: $(VENV)/installed-dev
+	$(BIN)/python -m benchmarks.stress $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--first $(SEED))
+
+# known vulnerabilities of what is installed; pins for development
+audit:
+	PYTHON=$(PYTHON) scripts/audit.sh
+
+lock:
+	PYTHON=$(PYTHON) scripts/lock.sh
 
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check --fix src tests benchmarks
@@ -42,4 +61,4 @@ $(VENV)/installed-dev: $(VENV)/installed
 	touch $@
 
 clean:
-	rm -rf $(VENV) demo build dist src/*.egg-info
+	rm -rf $(VENV) $(VENV)-* demo build dist src/*.egg-info
