@@ -27,7 +27,9 @@ def main(program: str, lock: str) -> int:
         cure = ", ".join(found["fix_versions"]) or "no version yet"
         print(f"{package['name']} {package['version']}: {found['id']}, mended in {cure}")
     unknown = len(packages) - len(known)
-    print(f"audit: {len(vulnerable)} vulnerabilities in {len(known)} packages; {unknown} are unknown to the service")
+    print(
+        f"audit: {len(vulnerable)} vulnerabilities in {len(known)} packages; {unknown} are unknown to the service"
+    )
     return 1 if vulnerable else 0
 
 

@@ -37,8 +37,9 @@ from mhpatchcore.model.file import DIGEST, KEY, to_bytes
 
 # what takes part in a result: with any other field forged the results stay what they were
 DECIDES = {
-    *("calibration", "sizes", "resize", "score", "local", "neighbours", "sigma", "false_alarm", "threshold"),
-    *("height", "width", "maps", "scales", "config", "format", "sha256"),
+    *("config", "scales", "format", "sha256", "calibration", "false_alarm", "threshold"),
+    *("sizes", "resize", "window", "roi", "score", "local", "neighbours", "sigma"),
+    *("height", "width", "maps"),
 }
 DECIDING_TENSORS = ("graph", "A", "mean", "raw", "weights", "scores", "peaks")
 Results = tuple[Any, ...]
