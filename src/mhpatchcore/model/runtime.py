@@ -45,9 +45,10 @@ class Runtime:
         return self._session(1)
 
     def warm_up(self) -> None:
-        """Make the sessions and run each once, so that the first part on the line need not wait."""
-        for i, (scale, session) in enumerate(zip(self._scales, self.one_at_a_time, strict=True)):
-            self.score(i, session, np.zeros((*scale.size, 3), np.uint8))
+        """Make all sessions and run each once, so that the first part on the line need not wait."""
+        for sessions in (self.one_at_a_time, self.side_by_side):
+            for i, (scale, session) in enumerate(zip(self._scales, sessions, strict=True)):
+                self.score(i, session, np.zeros((*scale.size, 3), np.uint8))
 
     def score(self, scale: int, session: Any, view: Array, inside: Mask | None = None) -> Scored:
         """One view (H, W, 3) at one scale, of which only the patches inside (h, w) count; None: all."""
