@@ -3,7 +3,7 @@
 Every line of variants.toml is fitted and judged on every category with every seed; finished cells in FOLDER/cells.csv
 are kept. `--store` keeps descriptors, so that variants of one view run the network once. `--normals 1,2,4,8` learns
 from so few images, drawn anew for every seed. `--backbone FILE` takes another network for all lines. `--page FILE`
-puts the tables into a page, between its markers.
+puts the tables into a page, between the markers of the study, which is called like FOLDER.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks.accuracy.cells import Variant, read_cells, read_variants, run_cell, write_cells
+from benchmarks.accuracy.cells import FEW, Variant, read_cells, read_variants, run_cell, write_cells
 from benchmarks.accuracy.page import paste, study_tables
 from mhpatchcore.inputs.datasets import find_categories
 
@@ -28,12 +28,12 @@ def main() -> None:
         variants = {name: variants[name] for name in options.only.split(",")}
     if options.data:
         _run(options, variants, path)
-    cells = [cell for cell in read_cells(path) if not options.only or cell.variant.split("@")[0] in variants]
+    cells = [cell for cell in read_cells(path) if not options.only or cell.variant.split(FEW)[0] in variants]
     tables = study_tables(cells, variants)
     for name, table in tables.items():
         print(f"{name}\n\n{table}\n")
     if options.page:
-        print(f"{options.page}: {', '.join(paste(Path(options.page), tables))}")
+        print(f"{options.page}: {', '.join(paste(Path(options.page), Path(options.out).name, tables))}")
 
 
 def _run(options: argparse.Namespace, variants: dict[str, Variant], path: Path) -> None:
@@ -51,7 +51,7 @@ def _run(options: argparse.Namespace, variants: dict[str, Variant], path: Path) 
             if options.backbone:
                 variant = replace(variant, config=variant.config.with_changes(backbone=options.backbone))
             for normals in draws:
-                named = variant if normals is None else replace(variant, name=f"{variant.name}@{normals}")
+                named = variant if normals is None else replace(variant, name=f"{variant.name}{FEW}{normals}")
                 for seed in map(int, options.seeds.split(",")):
                     if (named.name, folder.name, seed) in done:
                         continue

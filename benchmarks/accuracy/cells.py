@@ -20,6 +20,9 @@ from mhpatchcore.presets import preset
 from mhpatchcore.runtime.files import write_csv
 
 
+FEW = "@"  # in the name of a line that learns from few images: default@4
+
+
 @dataclass(frozen=True)
 class Variant:
     """A line of the study: its recipe, what it is there to show, and whether it is among those told first."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from benchmarks.accuracy.cells import Cell, Variant
+from benchmarks.accuracy.cells import FEW, Cell, Variant
 from mhpatchcore.runtime.arrays import Doubles
 
 FIGURES = {"image": "image AUROC", "pixel": "pixel AUROC", "aupro": "AUPRO"}
@@ -148,3 +148,15 @@ def left_out(cells: Sequence[Cell], variants: Sequence[str]) -> str:
         told = f"{mean[chosen][name]:.3f} | {mean[DEFAULT][name]:.3f} | {mean[best][name]:.3f} ({best})"
         lines.append(f"| {name} | {chosen} | {told} |")
     return "\n".join(lines)
+
+
+def few_normals(cells: Sequence[Cell]) -> str:
+    """Means over categories of lines that learn from few images, and how far another draw moves them."""
+    head = ["| normal images |", *(f" {name} |" for name in FIGURES.values()), " image AUROC, by draw |"]
+    rows = []
+    for variant in sorted({cell.variant for cell in cells}, key=lambda name: int(name.split(FEW)[1])):
+        means, (_, _, table) = means_of(cells, variant), table_of(cells, variant, "image")
+        told = " | ".join(f"{means[figure]:.3f}" if figure in means else NONE for figure in FIGURES)
+        draws = ", ".join(f"{mean:.3f}" for mean in table.mean(axis=0))
+        rows.append(f"| {variant.split(FEW)[1]} | {told} | {draws} |")
+    return "\n".join(["".join(head), "|---" * 5 + "|", *rows])

@@ -63,10 +63,18 @@ def test_the_page_has_places_for_tables_that_there_are(tmp_path: Path) -> None:
     found = study_tables(CELLS, read_variants(VARIANTS))
     copy = tmp_path / "accuracy.md"
     copy.write_text(PAGE.read_text(encoding="utf-8"), encoding="utf-8")
-    assert {"summary", "ingredients", "image", "spread", "left-out"} <= set(paste(copy, found))
+    assert {"summary", "ingredients", "image", "spread", "left-out"} <= set(paste(copy, "lite0", found))
     assert "| default | what `fit` does without flags | 0.865 | 0.800 | 0.800 | 2 |" in copy.read_text()
     again = copy.read_text()
-    paste(copy, found)
+    paste(copy, "lite0", found)
     assert copy.read_text() == again
     with pytest.raises(UserError, match="there is no table 'other'"):
-        with_tables("<!-- accuracy:other -->\n<!-- /accuracy:other -->", found)
+        with_tables("<!-- a:other -->\n<!-- /a:other -->", "a", found)
+
+
+def test_few_normals_are_a_table_of_their_own() -> None:
+    few = [cell("default@2", name, seed, 0.7 + 0.1 * seed) for name in "ab" for seed in (0, 1)]
+    few += [cell("default@16", name, 0, 0.9) for name in "ab"]
+    tables = study_tables(CELLS + few, read_variants(VARIANTS))
+    assert "| 2 | 0.750 | – | – | 0.700, 0.800 |\n| 16 | 0.900 | – | – | 0.900 |" in tables["few"]
+    assert "@" not in "".join(table for name, table in tables.items() if name != "few")
