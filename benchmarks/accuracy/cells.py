@@ -19,7 +19,6 @@ from mhpatchcore.inputs.sources import spread
 from mhpatchcore.presets import preset
 from mhpatchcore.runtime.files import write_csv
 
-
 FEW = "@"  # in the name of a line that learns from few images: default@4
 
 
