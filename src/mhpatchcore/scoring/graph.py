@@ -185,12 +185,21 @@ def _least(graph: Graph, distances: str, head: Head) -> tuple[str, str]:
 
 
 def _map_peak(graph: Graph, distances: str, head: Head) -> str:
-    """The maximum (1,) of the smoothed map, which is rows · a · columnsᵀ."""
+    """The maximum (1,) of the smoothed map."""
     info = head.backbone.info
     rows = smooth_upsampling(info.height, info.grid[0], head.sigma)
     columns = smooth_upsampling(info.width, info.grid[1], head.sigma)
-    a = graph.reshape(distances, *info.grid)
-    heat = graph.node("MatMul", [graph.node("MatMul", [graph.constant(rows), a]), graph.constant(columns.T)])
+    return peak_of(graph, map_of(graph, distances, rows, columns))
+
+
+def map_of(graph: Graph, distances: str, rows: Floats, columns: Floats) -> str:
+    """rows · a · columnsᵀ, of distances a (h·w,)."""
+    a = graph.reshape(distances, rows.shape[1], columns.shape[1])
+    return graph.node("MatMul", [graph.node("MatMul", [graph.constant(rows), a]), graph.constant(columns.T)])
+
+
+def peak_of(graph: Graph, heat: str) -> str:
+    """The maximum (1,) of a map."""
     return graph.node("ReduceMax", [graph.reshape(heat, -1), graph.integers(0)], keepdims=1)
 
 
