@@ -43,6 +43,7 @@ from mhpatchcore.scoring.maps import smooth_upsampling, way_back
 TIE = 1e-5
 VELTKAMP = 2**13 + 1
 NORMAL, ANOMALOUS, NO_THRESHOLD = 0, 1, -1
+VERDICTS = {NORMAL: "normal", ANOMALOUS: "anomalous", NO_THRESHOLD: "no threshold"}
 INPUT_KINDS = {"8-bit": UINT8, "16-bit": TensorProto.UINT16, "float": FLOAT}
 KINDS = {"score": FLOAT, "p_value": FLOAT, "verdict": INT32, "map": FLOAT, "mask": UINT8}
 
