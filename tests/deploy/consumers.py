@@ -1,4 +1,4 @@
-"""Those who run an exported file without mhpatchcore: Python, OpenVINO and Node, each with what it says of images."""
+"""Those who run an exported file without mhpatchcore (Python, OpenVINO, Node, C++) and what they say of images."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import onnxruntime
 import pytest
 from PIL import Image
 
@@ -64,11 +65,21 @@ def by_node(model: Path, images: Sequence[Path]) -> list[Said]:
     """onnxruntime-node, by the sample; images as PPM files, of which every decoder makes the same pixels."""
     sample = node_folder() / "consumer.mjs"
     shutil.copy(SAMPLES / "consumer.mjs", sample)
-    plain = [as_ppm(path, model.parent / "ppm" / f"{i}.ppm") for i, path in enumerate(images)]
-    return _said(["node", sample, model, *plain])
+    return _said(["node", sample, model, *_as_ppm(images, model.parent / "ppm")])
 
 
-CONSUMERS: dict[str, Consumer] = {"onnxruntime": by_python, "OpenVINO": by_openvino, "Node": by_node}
+def by_cpp(model: Path, images: Sequence[Path]) -> list[Said]:
+    """The sample in C++, compiled here against the library in the wheel of onnxruntime."""
+    program = _compiled(model.parent)
+    return _said([program, model, *_as_ppm(images, model.parent / "ppm")])
+
+
+CONSUMERS: dict[str, Consumer] = {
+    "onnxruntime": by_python,
+    "OpenVINO": by_openvino,
+    "Node": by_node,
+    "C++": by_cpp,
+}
 
 
 @functools.cache
@@ -90,11 +101,28 @@ def node_folder() -> Path:
     return folder
 
 
-def as_ppm(path: Path, target: Path) -> Path:
-    target.parent.mkdir(exist_ok=True)
-    with Image.open(path) as image:
-        image.convert("L" if image.mode == "L" else "RGB").save(target)
-    return target
+def _compiled(folder: Path) -> Path:
+    """The program in C++; tests skip without a compiler, or without headers: libonnxruntime-dev from Debian 13 on, or
+    those that MHPATCHCORE_ORT_INCLUDE names."""
+    headers = Path(os.environ.get("MHPATCHCORE_ORT_INCLUDE") or "/usr/include/onnxruntime")
+    library = next((Path(onnxruntime.__file__).parent / "capi").glob("libonnxruntime.so.*"), None)
+    if shutil.which("g++") is None or library is None or not (headers / "onnxruntime_cxx_api.h").is_file():
+        pytest.skip("there is no compiler, or no onnxruntime for C++")
+    (folder / "libonnxruntime.so.1").symlink_to(library)
+    link = [folder / "libonnxruntime.so.1", f"-Wl,-rpath,{folder}"]
+    command = ["g++", "-std=c++17", "-Wall", "-Werror", "-isystem", headers, SAMPLES / "consumer.cpp", *link]
+    subprocess.run([*map(str, command), "-o", str(folder / "consumer")], check=True, timeout=SECONDS)
+    return folder / "consumer"
+
+
+def _as_ppm(images: Sequence[Path], folder: Path) -> list[Path]:
+    folder.mkdir(exist_ok=True)
+    written = []
+    for i, path in enumerate(images):
+        written.append(folder / f"{i}.ppm")
+        with Image.open(path) as image:
+            image.convert("L" if image.mode == "L" else "RGB").save(written[-1])
+    return written
 
 
 def _said(command: Sequence[object]) -> list[Said]:
