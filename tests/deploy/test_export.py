@@ -201,6 +201,12 @@ def odd_ones(folder: Path) -> list[Path]:
     return paths
 
 
+def test_what_other_runtimes_get_wrong_is_told(run: Run, tmp_path: Path) -> None:
+    small_detector(precision="int8").save(tmp_path / "part.mhpc")
+    ran = run("export", tmp_path / "part.mhpc", "-o", tmp_path / "part.onnx")
+    assert ran.code == 0 and ran.err.startswith("warning: the model is in int8")
+
+
 def test_export_as_a_command(run: Run, tmp_path: Path) -> None:
     detector = small_detector(sizes="96,160/2")
     detector.save(tmp_path / "part.mhpc")

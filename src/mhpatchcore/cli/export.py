@@ -6,7 +6,7 @@ from pathlib import Path
 
 import typer
 
-from mhpatchcore.cli.console import JsonFlag, print_json
+from mhpatchcore.cli.console import JsonFlag, print_json, warn
 from mhpatchcore.cli.facts import threshold_note, warn_without_threshold
 from mhpatchcore.cli.paths import check_file
 from mhpatchcore.detector import Detector
@@ -27,10 +27,14 @@ def export(
     check_file(output, "part.onnx", model)
     detector = Detector.load(model)
     exported = export_onnx(detector.model, output, sha256_of(model))
+    warn_without_threshold(detector, model)
+    if detector.scales[0].backbone.info.precision == "int8":
+        warn(
+            "the model is in int8, which other runtimes than ONNX Runtime compute differently (docs/export.md)"
+        )
     if as_json:
         print_json(exported.to_json() | {"model": str(model)})
         return
-    warn_without_threshold(detector, model)
     print(f"{output}: {exported.bytes / 1e6:.1f} MB")
     print(f"  image      {exported.image} (1, height, width, {exported.channels}), of any height and width")
     print(f"  outputs    score, p_value, verdict, map and mask ({exported.height} × {exported.width})")

@@ -6,9 +6,9 @@ Along one axis an output o lies at (2o + 1)·p + c and a pixel x at (2x + 1)·q,
     w(o, x) = max(0, 2·max(p, q) − |(2x + 1)·q − (2o + 1)·p − c|)          0 ≤ x < length
 
 and their shares in 2²² parts, which Pillow rounds to whole numbers k, come from a long division. Sums of k·pixel are
-products of matrices of bytes: k has three digits of 8 bits, which are carried afterwards. Every number stays below 2²⁴,
-where float32 is exact too: runtimes that have no 64-bit numbers, or divide integers as floats, give the same pixels
-(of images with sides of up to some 10,000 pixels).
+products of matrices of bytes: k has three digits of 8 bits, which are carried afterwards. Up to sides of some 10,000
+pixels every number stays below 2²⁴, where float32 is exact too. So runtimes that have no 64-bit numbers, or divide
+integers as floats, give the same pixels.
 
 BLOCK neighbouring outputs share a window of pixels, so that the matrices are small.
 """
