@@ -32,7 +32,7 @@ __all__ = ["graphs", "run"]  # fixtures
 
 COMMANDS = (
     *("fit", "score", "evaluate", "monitor", "info", "calibrate", "update", "merge", "ranks", "demo"),
-    *("benchmark", "ladder", "presets"),
+    *("export", "bundle", "verify", "benchmark", "ladder", "presets"),
 )
 
 
@@ -129,7 +129,12 @@ def test_the_help_page_names_all_commands_and_exit_codes(run: Run) -> None:
         "5 backbone",
     ):
         assert words in ran.help
-    assert "6 a cell" in ran.help and "7 `score`" in ran.help and "130 interrupted" in ran.help
+    assert (
+        "6 a cell" in ran.help
+        and "7 `score`" in ran.help
+        and "8 `verify`" in ran.help
+        and "130 interrupted" in ran.help
+    )
     assert "<bool>" not in ran.help
 
 

@@ -20,7 +20,8 @@ from mhpatchcore.config import Size
 from mhpatchcore.runtime.telemetry import Phase
 
 COMMANDS = (
-    *("__main__", "calibration", "decoding", "drift", "fitting", "growth", "one_fit", "peers.__main__"),
+    *("__main__", "calibration", "decoding", "drift", "exporting", "fitting", "growth", "one_fit"),
+    "peers.__main__",
     *("precision", "results.__main__", "returned_parts", "scoring", "starting", "storing", "suspicious"),
     "updating",
 )

@@ -13,7 +13,15 @@ from PIL import Image
 from mhpatchcore import Config
 from mhpatchcore.errors import ImageError, UserError
 from mhpatchcore.inputs.views import View, load_views
-from mhpatchcore.inputs.window import EIGHT_BIT, SAMPLE, Window, learnt_window, load_pixels, parse_window
+from mhpatchcore.inputs.window import (
+    EIGHT_BIT,
+    SAMPLE,
+    Picture,
+    Window,
+    learnt_window,
+    load_pixels,
+    parse_window,
+)
 
 
 def exposed(black: float, steps: float, kind: str = "uint16", seed: int = 0) -> np.ndarray:
@@ -152,3 +160,18 @@ def test_drawing_without_a_window_uses_the_image_s_own_values(tmp_path: Path) ->
     path = write_tiff(tmp_path / "a.tif", exposed(3000, 2)[:, :, 0])
     pixels = load_pixels(path)
     assert pixels.dtype == np.uint8 and pixels.min() < 10 and pixels.max() > 245
+
+
+@pytest.mark.parametrize("size", [(700, 40), (300, 290), (40, 700), (90, 64)])
+@pytest.mark.parametrize("resample", [Image.Resampling.BILINEAR, Image.Resampling.LANCZOS])
+def test_columns_are_resized_before_rows_whatever_the_shape(
+    size: tuple[int, int], resample: Image.Resampling
+) -> None:
+    """Pillow rounds in between, and newer versions of it begin with the rows of a tall image."""
+    pixels = np.random.default_rng(0).integers(0, 256, (*size, 3), dtype=np.uint8)
+    image, (height, width) = Image.fromarray(pixels), size
+    for top, left, bottom, right in ((0, 0, height, width), (17, 5, height - 9, width - 3), (30, 0, 39, 21)):
+        columns = image.resize((48, height), resample, box=(left, 0, right, height))
+        expected = columns.resize((48, 64), resample, box=(0, top, 48, bottom))
+        found = Picture((image,), 1, *size).resized(64, 48, (top, left, bottom, right), resample)
+        np.testing.assert_array_equal(found, np.asarray(expected))

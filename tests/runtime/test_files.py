@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mhpatchcore.errors import UserError
-from mhpatchcore.runtime.files import atomic_path, write_text
+from mhpatchcore.runtime.files import atomic_folder, atomic_path, write_text
 
 
 def test_a_success_replaces_the_target(tmp_path: Path) -> None:
@@ -82,3 +82,17 @@ def test_a_folder_in_the_place_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"cannot write .*a\.txt"):
         write_text(tmp_path / "a.txt", "x")
     assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
+
+
+def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError), atomic_folder(tmp_path / "a" / "out") as folder:
+        (folder / "one").write_text("1")
+        raise RuntimeError
+    assert not any((tmp_path / "a").iterdir())
+    with atomic_folder(tmp_path / "a" / "out") as folder:
+        (folder / "one").write_text("1")
+        assert not (tmp_path / "a" / "out").exists()
+    assert (tmp_path / "a" / "out" / "one").read_text() == "1"
+    with pytest.raises(UserError, match="there already"), atomic_folder(tmp_path / "a" / "out"):
+        pass
+    assert [path.name for path in (tmp_path / "a").iterdir()] == ["out"]

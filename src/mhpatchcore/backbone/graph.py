@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, compose, helper, numpy_helper
 
 from mhpatchcore.runtime.arrays import Array
 
@@ -45,6 +46,27 @@ class Graph:
         graph.ir_version = model.ir_version
         graph.prefix = "head_"  # keeps new names apart from those that are there
         return graph
+
+    def insert(self, content: bytes, prefix: str, feed: Mapping[str, str]) -> dict[str, str]:
+        """A finished graph as a part of this one, its inputs taken from `feed`; gives where its outputs are.
+
+        Constants that are here already, such as the weights of a network at another scale, are shared.
+        """
+        model = compose.add_prefix(onnx.load_model_from_string(content), prefix)
+        known = {_content(tensor): tensor.name for tensor in self.initializers}
+        renamed = {f"{prefix}{name}": tensor for name, tensor in feed.items()}
+        for tensor in model.graph.initializer:
+            name = known.setdefault(_content(tensor), tensor.name)
+            if name == tensor.name:
+                self.initializers.append(tensor)
+            else:
+                renamed[tensor.name] = name
+        for node in model.graph.node:
+            _rename_reads(node, renamed)
+            self.nodes.append(node)
+        self.opsets |= {opset.domain: opset.version for opset in model.opset_import}
+        self.ir_version = max(self.ir_version, model.ir_version)
+        return {output.name.removeprefix(prefix): output.name for output in model.graph.output}
 
     def input(self, name: str, shape: Shape, kind: int = FLOAT) -> str:
         self.inputs.append(helper.make_tensor_value_info(name, kind, list(shape)))
@@ -184,18 +206,30 @@ class Graph:
             coordinate_transformation_mode="half_pixel",
         )
 
-    def model(self, outputs: Mapping[str, tuple[str, Shape]], kind: int = FLOAT) -> bytes:
-        """The finished model, holding only what is needed for its outputs: {name: (tensor, shape)}, of one type."""
-        nodes = _needed_nodes(self.nodes, {tensor for tensor, _ in outputs.values()})
-        used = {name for node in nodes for name in _reads(node)}
+    def model(
+        self,
+        outputs: Mapping[str, tuple[str, Shape]],
+        kind: int = FLOAT,
+        kinds: Mapping[str, int] | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> bytes:
+        """The finished model, holding only what is needed for its outputs: {name: (tensor, shape)}.
+
+        They are of one type, or each of that in `kinds`.
+        """
+        results = {tensor for tensor, _ in outputs.values()}
+        nodes = _needed_nodes(self.nodes, results)
+        used = results.union(*map(_reads, nodes))
         constants = [tensor for tensor in self.initializers if tensor.name in used]
         nodes += [helper.make_node("Identity", [tensor], [name]) for name, (tensor, _) in outputs.items()]
-        results = [
-            helper.make_tensor_value_info(name, kind, list(shape)) for name, (_, shape) in outputs.items()
+        told = [
+            helper.make_tensor_value_info(name, (kinds or {}).get(name, kind), list(shape))
+            for name, (_, shape) in outputs.items()
         ]
-        graph = helper.make_graph(nodes, self.name, self.inputs, results)
+        graph = helper.make_graph(nodes, self.name, self.inputs, told)
         opsets = [helper.make_opsetid(domain, version) for domain, version in self.opsets.items()]
         model = helper.make_model(graph, opset_imports=opsets, ir_version=self.ir_version)
+        helper.set_model_props(model, dict(metadata or {}))
         model.graph.initializer.extend(constants)  # last, because each step before would copy all weights
         onnx.checker.check_model(model)
         return bytes(model.SerializeToString())
@@ -222,5 +256,24 @@ def _needed_nodes(nodes: Sequence[Any], outputs: set[str]) -> list[Any]:
 
 def _reads(node: Any) -> set[str]:
     """The tensors a node depends on, including those that the branches of an If or Loop take from outside."""
+    return set(node.input).union(*(_reads(inner) for inner in _within(node)))
+
+
+def _rename_reads(node: Any, names: Mapping[str, str]) -> None:
+    """Let a node, and those in its branches, read other tensors."""
+    for i, name in enumerate(node.input):
+        node.input[i] = names.get(name, name)
+    for inner in _within(node):
+        _rename_reads(inner, names)
+
+
+def _within(node: Any) -> list[Any]:
+    """The nodes in the branches of an If or Loop."""
     branches = [graph for attribute in node.attribute for graph in (attribute.g, *attribute.graphs)]
-    return set(node.input).union(*(_reads(inner) for branch in branches for inner in branch.node))
+    return [inner for branch in branches for inner in branch.node]
+
+
+def _content(tensor: Any) -> tuple[Any, ...]:
+    """What a constant holds: equal for equal ones."""
+    array = numpy_helper.to_array(tensor)
+    return tensor.data_type, array.shape, hashlib.sha256(array.tobytes()).digest()

@@ -11,9 +11,11 @@ from typer.core import TyperCommand, TyperGroup
 from mhpatchcore import __version__
 from mhpatchcore.cli import (
     benchmark,
+    bundle,
     calibrate,
     demo,
     evaluate,
+    export,
     fit,
     info,
     merge,
@@ -26,7 +28,8 @@ from mhpatchcore.cli import (
 EPILOG = (
     "Exit codes: 0 done · 1 `score --fail` found an anomaly or `monitor --fail` a drift · 2 wrong usage or settings · "
     "3 an image cannot be read · 4 a model file cannot be read · 5 backbone weights cannot be had · "
-    "6 a cell of a benchmark failed · 7 `score` with a model that has no threshold · 130 interrupted."
+    "6 a cell of a benchmark failed · 7 `score` with a model that has no threshold · "
+    "8 `verify` found a bundle damaged, or that this machine computes something else · 130 interrupted."
 )
 COMMANDS: dict[str, Callable[..., None]] = {
     "fit": fit.fit,
@@ -37,6 +40,9 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "calibrate": calibrate.calibrate,
     "update": update.update,
     "merge": merge.merge,
+    "export": export.export,
+    "bundle": bundle.bundle,
+    "verify": bundle.verify,
     "ranks": ranks.ranks,
     "demo": demo.demo,
     "benchmark": benchmark.benchmark,

@@ -30,6 +30,7 @@ SAMPLED_PIXELS = 2**18  # of each of them, evenly spread
 # percent of an image's values below and above the window, and of the images whose values may lie beyond
 TAIL, ODD_IMAGES = 0.1, 5
 NO_WIDTH = 1e-30
+REACH = 4  # rows of the result that any filter looks beyond a box
 MARGIN = 0.02  # of the range, beyond it at both ends; with 0.05 dark grounds turn gray and fewer defects were found
 
 
@@ -112,13 +113,35 @@ class Picture:
         """A box (top, left, bottom, right) of the full image, or all of it, as (height, width, 3)."""
         top, left, bottom, right = box or (0, 0, self.height, self.width)
         within = (left / self.reduced, top / self.reduced, right / self.reduced, bottom / self.reduced)
-        small = [np.asarray(band.resize((width, height), resample, box=within)) for band in self.bands]
+        small = [np.asarray(_resized(band, height, width, within, resample)) for band in self.bands]
         return three_channels(small[0] if len(small) == 1 else np.stack(small, axis=2))
 
     def pixels(self) -> Array:
         """All of it as it was decoded, (h, w, 3)."""
         bands = [np.asarray(band) for band in self.bands]
         return three_channels(bands[0] if len(bands) == 1 else np.stack(bands, axis=2))
+
+
+def _resized(
+    band: Image.Image,
+    height: int,
+    width: int,
+    box: tuple[float, float, float, float],
+    resample: Image.Resampling,
+) -> Image.Image:
+    """A box (left, top, right, bottom) at another size: columns first, then rows.
+
+    Pillow rounds in between, and since version 13 begins with the rows where that is less work: of an image that
+    is much taller than wide. The same image then had other pixels, and scores, in another version.
+    """
+    if band.height - height <= max(0, 2 * (band.width - width)):
+        return band.resize((width, height), resample, box=box)
+    left, top, right, bottom = box
+    reach = REACH * max(1, (bottom - top) / height)
+    first, last = max(0, floor(top - reach)), min(band.height, ceil(bottom + reach))
+    rows = band if last - first == band.height else band.crop((0, first, band.width, last))
+    narrow = rows.resize((width, rows.height), resample, box=(left, 0, right, rows.height))
+    return narrow.resize((width, height), resample, box=(0, top - first, width, bottom - first))
 
 
 def pictured(image: Decoded, window: Window | None, name: str) -> Picture:

@@ -9,6 +9,7 @@ import csv
 import io
 import os
 import secrets
+import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -54,6 +55,31 @@ def atomic_path(target: str | Path) -> Iterator[Path]:
         raise UserError(f"cannot write {target}: {error.strerror or error}; choose another place") from error
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def atomic_folder(target: str | Path) -> Iterator[Path]:
+    """Give a temporary folder beside the target; on success it becomes `target`, on failure it goes.
+
+    A folder that is there already and holds something is left as it is.
+    """
+    target = Path(target).absolute()
+    if target.exists() and not (target.is_dir() and not any(target.iterdir())):
+        raise UserError(f"{target} is there already: choose another name, or remove it")
+    temporary = target.with_name(f".{target.name[:NAME]}.{secrets.token_hex(4)}")
+    try:
+        temporary.mkdir(parents=True)
+    except OSError as error:
+        raise UserError(f"cannot write {target}: {error.strerror}; choose another place") from error
+    try:
+        yield temporary
+        for path in (*temporary.rglob("*"), temporary):
+            _flush(path)
+        temporary.replace(target)
+        with suppress(OSError):
+            _flush(target.parent)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _flush(path: Path) -> None:

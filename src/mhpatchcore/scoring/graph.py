@@ -162,6 +162,18 @@ def _targets(graph: Graph, head: Head) -> str:
     return graph.node("Concat", [graph.constant(targets[:, :-1]), norms], axis=1)
 
 
+def _rows(graph: Graph, targets: str, which: str, weights: Floats) -> str:
+    """The bank's rows w·m (…, k) by their indices, with weights (K, 1).
+
+    They are in the targets as −2m: taking that by −w/2 gives the same bits, and the bank is held once.
+    """
+    found = graph.node("Gather", [targets, which])
+    found = graph.node(
+        "Slice", [found, *(graph.integers(end) for end in (0, -2, -1))]
+    )  # without the last two
+    return graph.node("Mul", [found, graph.node("Gather", [graph.constant(-weights / 2), which])])
+
+
 def _least(graph: Graph, distances: str, head: Head) -> tuple[str, str]:
     """The least of the distances (K, h·w), and the mean of the least in each part of the bank: 2 × (h·w,).
 
@@ -185,12 +197,21 @@ def _least(graph: Graph, distances: str, head: Head) -> tuple[str, str]:
 
 
 def _map_peak(graph: Graph, distances: str, head: Head) -> str:
-    """The maximum (1,) of the smoothed map, which is rows · a · columnsᵀ."""
+    """The maximum (1,) of the smoothed map."""
     info = head.backbone.info
     rows = smooth_upsampling(info.height, info.grid[0], head.sigma)
     columns = smooth_upsampling(info.width, info.grid[1], head.sigma)
-    a = graph.reshape(distances, *info.grid)
-    heat = graph.node("MatMul", [graph.node("MatMul", [graph.constant(rows), a]), graph.constant(columns.T)])
+    return peak_of(graph, map_of(graph, distances, rows, columns))
+
+
+def map_of(graph: Graph, distances: str, rows: Floats, columns: Floats) -> str:
+    """rows · a · columnsᵀ, of distances a (h·w,)."""
+    a = graph.reshape(distances, rows.shape[1], columns.shape[1])
+    return graph.node("MatMul", [graph.node("MatMul", [graph.constant(rows), a]), graph.constant(columns.T)])
+
+
+def peak_of(graph: Graph, heat: str) -> str:
+    """The maximum (1,) of a map."""
     return graph.node("ReduceMax", [graph.reshape(heat, -1), graph.integers(0)], keepdims=1)
 
 
@@ -202,7 +223,7 @@ def _reweighted(graph: Graph, judged: str, distances: str, targets: str, head: H
     a = graph.node("Gather", [judged, worst])
     of_worst = graph.reshape(graph.node("Gather", [distances, worst], axis=1), K)
     nearest = graph.node("ArgMin", [of_worst], axis=0, keepdims=1)  # m*
-    row = graph.reshape(graph.node("Gather", [graph.constant(head.bank), nearest]), k, 1)
+    row = graph.reshape(_rows(graph, targets, nearest, np.ones((K, 1), np.float32)), k, 1)
     norm = graph.node("ReduceSumSquare", [row, graph.integers(0)], keepdims=1)
     query = graph.node("Concat", [row, norm, graph.constant(np.ones((1, 1), np.float32))], axis=0)
     _, around = graph.select(graph.reshape(graph.node("MatMul", [targets, query]), K), b, axis=0)  # N_b(m*)
@@ -225,7 +246,7 @@ def _spanned(graph: Graph, nearest: str, queries: str, targets: str, head: Head)
     looking = graph.node("Gather", [queries, far], axis=1)  # (k + 2, count)
     _, rows = graph.select(graph.node("MatMul", [targets, looking]), b, axis=0)  # (b, count)
     rows = graph.node("Transpose", [rows], perm=[1, 0])
-    m, w = (graph.node("Gather", [graph.constant(x), rows]) for x in (root * head.bank, root))
+    m, w = _rows(graph, targets, rows, root), graph.node("Gather", [graph.constant(root), rows])
     z = graph.reshape(graph.node("Transpose", [graph.cut(looking, (0, k))], perm=[1, 0]), count, 1, k)
     v = graph.node("Sub", [graph.node("Mul", [w, z]), m])  # (count, b, k)
     found = _span_distances(graph, v, graph.node("Gather", ["penalty", rows]), b, count)

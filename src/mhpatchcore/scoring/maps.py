@@ -107,8 +107,8 @@ def contributions(view: ViewScores, y: float, x: float) -> Floats:
     """What the patches (h, w) of a view add to the map of their scale at a place of the original image."""
     where = view.geometry.within((y - 0.5, x - 0.5, y + 0.5, x + 0.5), 1, 1)
     (height, width), grid = view.size, view.distances.shape
-    rows = _way_back(1, where.top, where.bottom, height, grid[0], view.sigma)[0]
-    columns = _way_back(1, where.left, where.right, width, grid[1], view.sigma)[0]
+    rows = way_back(1, where.top, where.bottom, height, grid[0], view.sigma)[0]
+    columns = way_back(1, where.left, where.right, width, grid[1], view.sigma)[0]
     return view.geometry.blending(np.array([y]), np.array([x])) * view.counted * np.outer(rows, columns)
 
 
@@ -126,8 +126,8 @@ def view_map(scores: Floats, height: int, width: int, sigma: float) -> Floats:
 
 def original_map(scores: Floats, height: int, width: int, sigma: float, where: Geometry) -> Floats:
     """Patch scores (h, w) → smoothed map over the original image; zero where the view does not reach."""
-    rows = _way_back(where.height, where.top, where.bottom, height, scores.shape[0], sigma)
-    columns = _way_back(where.width, where.left, where.right, width, scores.shape[1], sigma)
+    rows = way_back(where.height, where.top, where.bottom, height, scores.shape[0], sigma)
+    columns = way_back(where.width, where.left, where.right, width, scores.shape[1], sigma)
     return _product(_product(rows, scores), columns.T)
 
 
@@ -225,7 +225,7 @@ def smooth_upsampling(n_view: int, n_grid: int, sigma: float) -> Floats:
 
 
 @lru_cache(maxsize=64)
-def _way_back(n: int, start: float, stop: float, n_view: int, n_grid: int, sigma: float) -> Floats:
+def way_back(n: int, start: float, stop: float, n_view: int, n_grid: int, sigma: float) -> Floats:
     """From the grid to the n original pixels, of which the view covers start … stop."""
     centres = np.arange(n) + 0.5
     to_view = interpolation((centres - start) * n_view / (stop - start) - 0.5, n_view)

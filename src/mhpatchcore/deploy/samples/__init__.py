@@ -1,0 +1,1 @@
+"""Programs that run an exported file without mhpatchcore, to copy from."""
