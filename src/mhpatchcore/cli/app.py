@@ -15,6 +15,7 @@ from mhpatchcore.cli import (
     demo,
     evaluate,
     fit,
+    inbox,
     info,
     merge,
     monitor,
@@ -76,6 +77,15 @@ app = typer.Typer(
 )
 for name, command in COMMANDS.items():
     app.command(name, cls=Command)(command)
+labelled = typer.Typer(
+    name="inbox",
+    help="Labelled parts: keep them, learn from them, and go back.",
+    cls=Group,
+    no_args_is_help=True,
+)
+for name, command in inbox.COMMANDS.items():
+    labelled.command(name, cls=Command)(command)
+app.add_typer(labelled)
 
 
 def _version(wanted: bool) -> None:
