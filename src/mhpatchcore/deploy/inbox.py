@@ -64,6 +64,13 @@ TABLES = (
 )
 
 
+class NoSuchPartError(UserError):
+    """There is no part of this number in the inbox."""
+
+    def __init__(self, id: int) -> None:
+        super().__init__(f"there is no part {id} in the inbox; `inbox list` shows them")
+
+
 @dataclass(frozen=True)
 class Said:
     """What a model said of an image: `model_sha256` is the hash of its file. A score that is unknown is None."""
@@ -203,7 +210,7 @@ class Inbox:
             return found
         missing = set(ids) - {one.id for one in found}
         if missing:
-            raise UserError(f"there is no part {min(missing)} in the inbox; `inbox list` shows them")
+            raise NoSuchPartError(min(missing))
         return [one for one in found if one.id in set(ids)]
 
     def part(self, id: int) -> Part:
@@ -214,7 +221,7 @@ class Inbox:
         with self._open() as db:
             row = db.execute("SELECT image FROM parts WHERE id = ?", [id]).fetchone()
         if row is None:
-            raise UserError(f"there is no part {id} in the inbox; `inbox list` shows them")
+            raise NoSuchPartError(id)
         return bytes(row[0])
 
     def relabel(

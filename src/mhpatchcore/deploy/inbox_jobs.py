@@ -33,6 +33,10 @@ class NoSuchJobError(UserError):
     """There is no job of this id, or it was long ago."""
 
 
+class NotReadyError(UserError):
+    """A job is asked for what it cannot give, not yet or no more."""
+
+
 @dataclass
 class Job:
     """One proposal on its way; `phase`, `done` and `total` tell how far it is."""
@@ -66,7 +70,7 @@ class Jobs:
     """The jobs of a process. `workers` threads make a proposal; scoring goes on beside it."""
 
     def __init__(self, inbox: Inbox, workers: int = 1) -> None:
-        self._inbox, self._workers = inbox, workers
+        self.inbox, self._workers = inbox, workers
         self._jobs: dict[str, Job] = {}
         self._lock = RLock()
         self._pool = ThreadPoolExecutor(1, "inbox")
@@ -96,8 +100,8 @@ class Jobs:
             if job.state == "accepted":
                 return job
             if job.proposal is None:
-                raise UserError(f"job {id} is {job.state}: only one that is ready can be accepted")
-            job.sha256 = accept(self._inbox, job.proposal)
+                raise NotReadyError(f"job {id} is {job.state}: only one that is ready can be accepted")
+            job.sha256 = accept(self.inbox, job.proposal)
             self._end(job, "accepted")
             return job
 
@@ -121,7 +125,7 @@ class Jobs:
         try:
             self._set(job, state="running")
             execution = Execution(workers=self._workers, progress=self._progress(job))
-            proposal = propose(self._inbox, path, job.request, execution)
+            proposal = propose(self.inbox, path, job.request, execution)
             self._set(job, proposal=proposal, preview=proposal.preview.to_json(), state="ready")
         except _StoppedError:
             pass
