@@ -21,6 +21,7 @@ from mhpatchcore.cli import (
     monitor,
     ranks,
     score,
+    serve,
     update,
 )
 
@@ -38,6 +39,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "calibrate": calibrate.calibrate,
     "update": update.update,
     "merge": merge.merge,
+    "serve": serve.serve,
     "ranks": ranks.ranks,
     "demo": demo.demo,
     "benchmark": benchmark.benchmark,

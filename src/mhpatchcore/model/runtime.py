@@ -44,9 +44,10 @@ class Runtime:
         """A session for each scale that uses one core per call."""
         return self._session(1)
 
-    def warm_up(self) -> None:
+    def warm_up(self, side_by_side: bool = False) -> None:
         """Make the sessions and run each once, so that the first part on the line need not wait."""
-        for i, (scale, session) in enumerate(zip(self._scales, self.one_at_a_time, strict=True)):
+        sessions = self.side_by_side if side_by_side else self.one_at_a_time
+        for i, (scale, session) in enumerate(zip(self._scales, sessions, strict=True)):
             self.score(i, session, np.zeros((*scale.size, 3), np.uint8))
 
     def score(self, scale: int, session: Any, view: Array, inside: Mask | None = None) -> Scored:
