@@ -69,13 +69,24 @@ def create_app(
 
     for router in (v1.router, inbox_routes.router, v2.health, v2.router):
         app.include_router(router)
-    if PAGE.is_dir():
-        app.mount("/", StaticFiles(directory=PAGE, html=True), name="page")
+    _add_page(app)
     app.add_exception_handler(Refused, _on_refused)
     app.add_exception_handler(HTTPException, _on_http_error)
     app.add_exception_handler(RequestValidationError, _on_invalid)
     app.add_exception_handler(Exception, _on_fault)
     return app
+
+
+def _add_page(app: FastAPI) -> None:
+    """The files of the page at their names, each a route: a mount at / would answer 404 where 405 is right."""
+    files = StaticFiles(directory=PAGE)
+    for file in sorted(PAGE.iterdir()):
+        for path in (f"/{file.name}", *(["/"] if file.name == "index.html" else [])):
+
+            async def get(request: Request, name: str = file.name) -> Response:
+                return await files.get_response(name, request.scope)
+
+            app.add_route(path, get, methods=["GET"], include_in_schema=False)
 
 
 @asynccontextmanager
