@@ -243,7 +243,7 @@ def _kept(inbox: Inbox, scored: Scored, label: str, who: str, note: str) -> Part
         raise UserError("the part came as numbers and not as a file: send the image itself")
     said = Said(told["score"], told["threshold"], told["p_value"], told["verdict"], told["sha256"])
     part, name = scored.sent.part or "", scored.sent.name
-    return inbox.add(scored.served.name, label, content, name, part=part, said=said, who=who, note=note)
+    return inbox.add(scored.model, label, content, name, part=part, said=said, who=who, note=note)
 
 
 def _facts(service: Service, part: Part) -> dict[str, Any]:

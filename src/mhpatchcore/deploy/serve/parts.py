@@ -11,7 +11,6 @@ from typing import Any
 
 from mhpatchcore.deploy.serve.images import Sent
 from mhpatchcore.deploy.serve.refusals import closing, unknown
-from mhpatchcore.deploy.serve.registry import Served
 from mhpatchcore.result import Result
 
 Event = tuple[str, dict[str, Any]]  # its kind, and what is told
@@ -20,13 +19,23 @@ BEHIND = 200  # events that a slow listener may be behind; older ones are droppe
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """A scored part: what was answered, the image, the result, and the model that judged it."""
+    """A scored part: what was answered, the image, and the result.
 
-    id: str
+    It does not hold the model that judged it: models are large, and may be replaced more often than parts go.
+    """
+
     answer: dict[str, Any]
     sent: Sent
     result: Result
-    served: Served
+
+    @property
+    def id(self) -> str:
+        return str(self.answer["id"])
+
+    @property
+    def model(self) -> str:
+        """The name of the model."""
+        return str(self.answer["model"])
 
 
 class Parts:

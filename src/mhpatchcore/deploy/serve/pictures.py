@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 from dataclasses import replace
+from pathlib import Path
 from threading import Lock
 from typing import Any, Literal
 
@@ -13,6 +14,7 @@ from PIL import Image
 
 from mhpatchcore.deploy.serve.images import as_source
 from mhpatchcore.deploy.serve.parts import Part
+from mhpatchcore.detector import Detector
 from mhpatchcore.inputs.window import Window, load_pixels
 from mhpatchcore.inspection.evidence import Evidence, NormalPatch, Place, explain
 from mhpatchcore.report.captions import heat_unit
@@ -57,20 +59,23 @@ def heatmap(part: Part, style: Style = "overlay", longest: int = SCREEN) -> byte
     return _encoded(outline_layer(heat > result.mask_limit), "PNG")
 
 
-def evidence_picture(part: Part) -> bytes:
-    """One picture of the worst places and the normal patches that they were compared with: PNG."""
-    result = _fresh(part.result)
-    with as_source(part.sent.content) as source, _drawing:
-        figure = evidence_figure(load_pixels(source, result.window), result, _evidence(part))
-    return figure_bytes(figure, "png")
-
-
-def evidence_facts(part: Part) -> dict[str, Any]:
-    """The same in numbers, with every patch as a small picture where its image was found."""
-    evidence, result = _evidence(part), _fresh(part.result)
+def evidence_picture(part: Part, detector: Detector) -> bytes:
+    """One picture of the worst places and the normal patches that they are compared with: PNG."""
     with as_source(part.sent.content) as source:
+        result, evidence = _explained(source, detector)
+        with _drawing:
+            figure = evidence_figure(load_pixels(source, result.window), result, evidence)
+            return figure_bytes(figure, "png")
+
+
+def evidence_facts(part: Part, detector: Detector) -> dict[str, Any]:
+    """The same in numbers, with every patch as a small picture where its image was found."""
+    with as_source(part.sent.content) as source:
+        result, evidence = _explained(source, detector)
         pixels = load_pixels(source, result.window)
-    facts = evidence.to_json()
+    facts: dict[str, Any] = without_paths(
+        representable(evidence.to_json())
+    )  # before there are pictures in it
     del facts["image"]
     for told, place in zip(facts["places"], evidence.places, strict=True):
         told["picture"] = _data_url(_place_crop(pixels, place, result))
@@ -78,18 +83,17 @@ def evidence_facts(part: Part) -> dict[str, Any]:
             del patch_told["file"]
             crop = _normal_crop(patch, place, result, result.window)
             patch_told["picture"] = None if crop is None else _data_url(crop)
-    told_facts: dict[str, Any] = without_paths(representable(facts))
-    return told_facts
+    return facts
 
 
 def data_url(png: bytes) -> str:
     return "data:image/png;base64," + base64.b64encode(png).decode()
 
 
-def _evidence(part: Part) -> Evidence:
-    detector = part.served.detector
-    with as_source(part.sent.content) as source:
-        return explain(detector.model, detector.runtime.heads, source, _fresh(part.result))
+def _explained(source: Path | Array, detector: Detector) -> tuple[Result, Evidence]:
+    """The image as the model that is served now sees it, which may be a later one than it was judged by."""
+    result = detector.score_opened(detector.opened(source))
+    return result, explain(detector.model, detector.runtime.heads, source, result)
 
 
 def _place_crop(pixels: Array, place: Place, result: Result) -> Array:

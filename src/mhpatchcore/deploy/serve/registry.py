@@ -18,6 +18,7 @@ from mhpatchcore.deploy.inbox_versions import replaced
 from mhpatchcore.deploy.serve.refusals import unknown
 from mhpatchcore.detector import Detector
 from mhpatchcore.errors import UserError
+from mhpatchcore.runtime.memory import give_back
 from mhpatchcore.runtime.texts import without_paths
 
 SUFFIX = ".mhpc"
@@ -116,6 +117,7 @@ class Registry:
         self._failed.pop(served.name, None)
         log.info("%s: model %s is served", served.name, served.sha256[:12])
         self.swapped(served)
+        give_back()  # loading leaves much behind
         return served
 
     def _files(self) -> dict[str, Path]:
@@ -137,10 +139,14 @@ def in_its_place(error: UserError, path: Path) -> str:
     return str(without_paths(str(error).replace(str(path), path.name)))
 
 
-def _served(name: str, path: Path, detector: Detector, before: Stamp | None = None) -> Served:
+def digest(path: Path) -> str:
+    """The SHA-256 of a file."""
     with path.open("rb") as file:
-        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-    stamp = _stamp(path)
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _served(name: str, path: Path, detector: Detector, before: Stamp | None = None) -> Served:
+    sha256, stamp = digest(path), _stamp(path)
     if before not in (None, stamp):
         raise UserError(f"{path} was replaced while it was read")
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

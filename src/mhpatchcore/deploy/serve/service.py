@@ -62,7 +62,7 @@ class Service:
         seconds = {"queue": waited, "decode": decoding, "compute": computing}
         id_, at = secrets.token_hex(8), datetime.now(UTC).isoformat(timespec="milliseconds")
         answer = part_answer(id_, at, sent, served, result, seconds)
-        part = Part(id_, answer, sent, result, served)
+        part = Part(answer, sent, result)
         self.observed.add(served, result)
         self.metrics.scored(served.name, result.verdict, seconds)
         self.parts.add(part)

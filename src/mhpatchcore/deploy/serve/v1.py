@@ -165,14 +165,17 @@ async def part_heatmap(id_: str, service: Known, style: pictures.Style = "overla
 async def part_evidence_picture(id_: str, service: Known) -> Response:
     """One picture of the normal patches that the part was compared with."""
     part = service.parts[id_]
-    return Response(await _drawn(service, lambda: pictures.evidence_picture(part)), media_type="image/png")
+    detector = service.models[part.model].detector
+    png = await _drawn(service, lambda: pictures.evidence_picture(part, detector))
+    return Response(png, media_type="image/png")
 
 
 @router.get("/parts/{id_}/evidence.json", responses=schema.problems(404))
 async def part_evidence(id_: str, service: Known) -> JSONResponse:
     """The same in numbers, each patch with a small picture."""
     part = service.parts[id_]
-    return JSONResponse(await _drawn(service, lambda: pictures.evidence_facts(part)))
+    detector = service.models[part.model].detector
+    return JSONResponse(await _drawn(service, lambda: pictures.evidence_facts(part, detector)))
 
 
 @router.get("/parts/{id_}", responses=schema.answers(schema.PartAnswer, 404))
@@ -212,7 +215,8 @@ async def _extras(service: Service, part: Part, heat: str, evidence: bool) -> di
     elif heat == "png":
         extras["heatmap"] = pictures.data_url(await _drawn(service, lambda: pictures.heatmap(part)))
     if evidence:
-        extras["evidence"] = await _drawn(service, lambda: pictures.evidence_facts(part))
+        detector = service.models[part.model].detector
+        extras["evidence"] = await _drawn(service, lambda: pictures.evidence_facts(part, detector))
     return extras
 
 
