@@ -26,7 +26,11 @@ function askToken(wrong) {
   asking ??= (async () => {
     const field = h("input", { type: "password", autocomplete: "current-password", id: "token", autofocus: true });
     const told = wrong ? "That token is not the right one. " : "";
-    const text = h("p", {}, `${told}This service is for those who know its token. It is kept until this tab is closed.`);
+    const text = h(
+      "p",
+      {},
+      `${told}This service is for those who know its token. It is kept until this tab is closed.`,
+    );
     const label = h("label", { class: "field" }, h("span", {}, "Token"), field);
     const { box, closed } = dialog("A token is needed", h("div", {}, text, label), [["Go on", "go", "primary"]]);
     onEnter(field, () => box.close("go"));
@@ -40,7 +44,11 @@ function askToken(wrong) {
 
 export async function json(path, options = {}) {
   if (options.body !== undefined && !(options.body instanceof Blob)) {
-    options = { ...options, body: JSON.stringify(options.body), headers: { "Content-Type": "application/json", ...options.headers } };
+    options = {
+      ...options,
+      body: JSON.stringify(options.body),
+      headers: { "Content-Type": "application/json", ...options.headers },
+    };
   }
   let response;
   try {
@@ -80,6 +88,23 @@ export function picture(path) {
   return url;
 }
 
+// a picture that is fetched when it comes into view
+const seen = new IntersectionObserver((entries) => {
+  for (const { isIntersecting, target } of entries) {
+    if (!isIntersecting) continue;
+    seen.unobserve(target);
+    picture(target.dataset.path).then(
+      (url) => (target.src = url),
+      () => target.classList.add("lost"),
+    );
+  }
+});
+
+export function lazily(image, path) {
+  image.dataset.path = path;
+  seen.observe(image);
+}
+
 // every event of the service, for as long as the page is open; after a break it goes on by itself
 export async function listen(heard, state) {
   for (let wait = 500; ; wait = Math.min(2 * wait, 10000)) {
@@ -89,7 +114,7 @@ export async function listen(heard, state) {
       state("on");
       wait = 500;
       const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
-      for (let rest = ""; ; ) {
+      for (let rest = ""; ;) {
         const { value, done } = await reader.read();
         if (done) break;
         const pieces = (rest + value).split("\n\n");

@@ -2,11 +2,12 @@
 
 import { listen } from "./api.js";
 import { $, dialog, h, onEnter, toast } from "./dom.js";
-import { follow, label, move, prepareInspect, toggle } from "./inspect.js";
 import { prepareIntake } from "./intake.js";
 import { drawLearn, prepareLearn } from "./learn.js";
 import { loadAll, partScored, prepareModel } from "./model.js";
+import { label, preparePart, toggle } from "./part.js";
 import { addParts, changed, choose, loadModel, loadModels, loadParts, on, select, shownParts, state } from "./state.js";
+import { follow, followed, move, prepareStrip } from "./strip.js";
 
 const VIEWS = ["inspect", "learn", "model"];
 const KEYS = [
@@ -42,11 +43,19 @@ function drawModels() {
 }
 
 function help() {
-  const keys = h("dl", { class: "keys" }, KEYS.map(([key, what]) => h("div", {}, h("dt", {}, h("kbd", {}, key)), h("dd", {}, what))));
+  const keys = h(
+    "dl",
+    { class: "keys" },
+    KEYS.map(([key, what]) => h("div", {}, h("dt", {}, h("kbd", {}, key)), h("dd", {}, what))),
+  );
   const words = h(
     "div",
     {},
-    h("p", {}, "Every part gets a score: how far its most unusual place is from the good parts the model knows. Above the threshold it is rejected. Colours begin at half the threshold and end at twice the threshold, so a good part looks calm."),
+    h(
+      "p",
+      {},
+      "Every part gets a score: how far its most unusual place is from the good parts the model knows. Above the threshold it is rejected. Colours begin at half the threshold and end at twice the threshold, so a good part looks calm.",
+    ),
     keys,
   );
   dialog("Help", words, [["Close", "", "primary"]]);
@@ -54,8 +63,16 @@ function help() {
 
 async function you() {
   const field = h("input", { id: "who", value: state.who, autocomplete: "name", maxlength: 100 });
-  const content = h("div", {}, h("p", {}, "Labels and changes of the model are kept with your name."), h("label", { class: "field" }, h("span", {}, "Your name"), field));
-  const { box, closed } = dialog("Who are you?", content, [["Keep", "keep", "primary"], ["Cancel", ""]]);
+  const content = h(
+    "div",
+    {},
+    h("p", {}, "Labels and changes of the model are kept with your name."),
+    h("label", { class: "field" }, h("span", {}, "Your name"), field),
+  );
+  const { box, closed } = dialog("Who are you?", content, [
+    ["Keep", "keep", "primary"],
+    ["Cancel", ""],
+  ]);
   onEnter(field, () => box.close("keep"));
   field.focus();
   if ((await closed) !== "keep") return;
@@ -94,10 +111,8 @@ function pressed(event) {
 function heard(kind, what) {
   if (kind === "part") {
     addParts([what]);
-    if (state.follow && what.model === state.model) {
-      const first = shownParts()[0];
-      if (first) select(first.id);
-    }
+    const first = shownParts()[0];
+    if (first && what.model === state.model) followed(first.id);
     partScored();
   }
   if (kind === "model") {
@@ -115,13 +130,16 @@ function connected(now) {
 }
 
 async function start() {
-  prepareInspect();
+  prepareStrip();
+  preparePart();
   prepareIntake();
   prepareLearn();
   prepareModel();
   on("models", drawModels);
   drawYou();
-  $("model-picker").addEventListener("change", (event) => choose(event.target.value).catch((error) => toast(error.message, "bad")));
+  $("model-picker").addEventListener("change", (event) =>
+    choose(event.target.value).catch((error) => toast(error.message, "bad")),
+  );
   $("help").addEventListener("click", help);
   $("you").addEventListener("click", you);
   addEventListener("keydown", pressed);

@@ -60,7 +60,12 @@ export function clock(at) {
   const date = new Date(at);
   // hours as a line counts them, whatever the language
   const today = new Date().toDateString() === date.toDateString();
-  const time = date.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: today ? "2-digit" : undefined, hour12: false });
+  const time = date.toLocaleTimeString([], {
+    hour: "2-digit",
+    minute: "2-digit",
+    second: today ? "2-digit" : undefined,
+    hour12: false,
+  });
   return today ? time : `${date.toLocaleDateString([], { day: "numeric", month: "short" })}, ${time}`;
 }
 
@@ -96,7 +101,9 @@ export function dialog(title, content, buttons, props = {}) {
   const row = h(
     "div",
     { class: "row end dialog-buttons" },
-    buttons.map(([text, value, tone]) => h("button", { type: "button", class: tone ?? "", value, onclick: () => close(value) }, text)),
+    buttons.map(([text, value, tone]) =>
+      h("button", { type: "button", class: tone ?? "", value, onclick: () => close(value) }, text),
+    ),
   );
   const box = h("dialog", { "aria-labelledby": heading.id, ...props }, heading, content, row);
   document.body.append(box);

@@ -2,7 +2,8 @@
 
 import { ApiError, json } from "./api.js";
 import { $, counted, toast } from "./dom.js";
-import { addParts, select, state } from "./state.js";
+import { addParts, state } from "./state.js";
+import { followed } from "./strip.js";
 
 const SUFFIX = /\.(png|jpe?g|bmp|tiff?|webp|pgm|ppm|gif|jp2|avif)$/i;
 const AT_ONCE = 3;
@@ -19,7 +20,8 @@ export function prepareIntake() {
       take([...input.files]);
       input.value = "";
     });
-    for (const button of document.querySelectorAll(`[data-pick=${kind}]`)) button.addEventListener("click", () => input.click());
+    for (const button of document.querySelectorAll(`[data-pick=${kind}]`))
+      button.addEventListener("click", () => input.click());
   }
   let depth = 0;
   const over = (event) => event.dataTransfer?.types.includes("Files");
@@ -43,7 +45,12 @@ export function prepareIntake() {
   });
   addEventListener("paste", (event) => {
     const files = [...(event.clipboardData?.files ?? [])];
-    if (files.length) take(files.map((file) => (file.name === "image.png" ? new File([file], `pasted ${stamp()}.png`, { type: file.type }) : file)));
+    if (files.length)
+      take(
+        files.map((file) =>
+          file.name === "image.png" ? new File([file], `pasted ${stamp()}.png`, { type: file.type }) : file,
+        ),
+      );
   });
 }
 
@@ -77,7 +84,9 @@ export function take(files) {
     return;
   }
   if (location.hash !== "" && location.hash !== "#inspect") location.hash = "#inspect";
-  images.sort((a, b) => (a.webkitRelativePath || a.name).localeCompare(b.webkitRelativePath || b.name, undefined, { numeric: true }));
+  images.sort((a, b) =>
+    (a.webkitRelativePath || a.name).localeCompare(b.webkitRelativePath || b.name, undefined, { numeric: true }),
+  );
   waiting.push(...images.map((file) => ({ file, model: state.model })));
   total += images.length;
   progress();
@@ -105,7 +114,7 @@ async function score({ file, model }) {
       const path = `/v1/models/${encodeURIComponent(model)}/score?${query}`;
       const { results } = await json(path, { method: "POST", body: file, headers: { "Content-Type": type } });
       addParts(results);
-      if (state.follow || !state.selected) select(results[0].id);
+      followed(results[0].id);
       return;
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;

@@ -1,6 +1,6 @@
 // A change of the model: made in the background, shown on every labelled part, then accepted or discarded.
 
-import { json, picture } from "./api.js";
+import { json, lazily } from "./api.js";
 import { announce, dialog, glyph, h, num, percent, toast, word } from "./dom.js";
 import { loadModel, loadModels, state } from "./state.js";
 
@@ -55,17 +55,45 @@ function showPreview(shown, content, preview) {
   const { good, defects, lost, effects } = preview;
   const moved = effects.filter((one) => one.before.verdict !== one.after.verdict).length;
   const tile = (name, before, after, note) =>
-    h("div", { class: "tile" }, h("span", { class: "tile-name" }, name), h("span", { class: "tile-value" }, h("span", { class: "was" }, before), " → ", after), h("span", { class: "tile-note" }, note));
+    h(
+      "div",
+      { class: "tile" },
+      h("span", { class: "tile-name" }, name),
+      h("span", { class: "tile-value" }, h("span", { class: "was" }, before), " → ", after),
+      h("span", { class: "tile-note" }, note),
+    );
   const tiles = h(
     "div",
     { class: "tiles three" },
-    tile("Threshold", num(preview.threshold_before), num(preview.threshold_after), `about ${percent(preview.rate_after)} of good parts exceed it`),
+    tile(
+      "Threshold",
+      num(preview.threshold_before),
+      num(preview.threshold_after),
+      `about ${percent(preview.rate_after)} of good parts exceed it`,
+    ),
     tile("Good parts that pass", good.right_before, good.right_after, `of ${good.parts} labelled`),
     tile("Defects caught", defects.right_before, defects.right_after, `of ${defects.parts} labelled`),
   );
   const notes = [
-    ...(lost.length ? [h("p", { class: "banner bad" }, glyph("anomalous", 18), ` ${lost.length === 1 ? "A labelled defect" : `${lost.length} labelled defects`} would no longer be caught.`)] : []),
-    ...(!defects.parts ? [h("p", { class: "banner" }, "No defects are labelled yet, so nobody can say whether they would still be caught.")] : []),
+    ...(lost.length
+      ? [
+          h(
+            "p",
+            { class: "banner bad" },
+            glyph("anomalous", 18),
+            ` ${lost.length === 1 ? "A labelled defect" : `${lost.length} labelled defects`} would no longer be caught.`,
+          ),
+        ]
+      : []),
+    ...(!defects.parts
+      ? [
+          h(
+            "p",
+            { class: "banner" },
+            "No defects are labelled yet, so nobody can say whether they would still be caught.",
+          ),
+        ]
+      : []),
     ...preview.warnings.map((text) => h("p", { class: "banner" }, text)),
   ];
   content.replaceChildren(tiles, ...notes, ...(effects.length ? [table(effects)] : []));
@@ -75,21 +103,42 @@ function showPreview(shown, content, preview) {
 }
 
 function table(effects) {
-  const outcome = ({ score, verdict }) => h("span", { class: "outcome" }, glyph(verdict, 16), h("span", { class: "word" }, word(verdict)), h("span", { class: "n" }, num(score)));
-  const sorted = [...effects].sort((a, b) => (a.before.verdict === a.after.verdict) - (b.before.verdict === b.after.verdict));
+  const outcome = ({ score, verdict }) =>
+    h(
+      "span",
+      { class: "outcome" },
+      glyph(verdict, 16),
+      h("span", { class: "word" }, word(verdict)),
+      h("span", { class: "n" }, num(score)),
+    );
+  const sorted = [...effects].sort(
+    (a, b) => (a.before.verdict === a.after.verdict) - (b.before.verdict === b.after.verdict),
+  );
   const row = (one) => {
     const thumb = h("img", { alt: "", width: 36, height: 36 });
-    picture(`/v1/inbox/${one.id}/image.jpg?longest=120`).then((url) => (thumb.src = url), () => {});
+    lazily(thumb, `/v1/inbox/${one.id}/image.jpg?longest=120`);
     const changes = one.before.verdict !== one.after.verdict;
     return h(
       "tr",
       { class: changes ? "changes" : "" },
       h("td", {}, thumb),
-      h("th", { scope: "row" }, h("span", { class: "name" }, one.part || one.name), h("span", { class: `tag ${one.label}` }, one.label), one.learnt && h("span", { class: "tag" }, "learnt")),
+      h(
+        "th",
+        { scope: "row" },
+        h("span", { class: "name" }, one.part || one.name),
+        h("span", { class: `tag ${one.label}` }, one.label),
+        one.learnt && h("span", { class: "tag" }, "learnt"),
+      ),
       h("td", {}, outcome(one.before)),
       h("td", {}, outcome(one.after), changes && h("span", { class: "hidden" }, " (changes)")),
     );
   };
-  const head = ["Picture", "Part", "Now", "Then"].map((name, i) => h("th", { scope: "col" }, i ? name : h("span", { class: "hidden" }, name)));
-  return h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Every labelled part" }, h("table", {}, h("thead", {}, h("tr", {}, head)), h("tbody", {}, sorted.map(row))));
+  const head = ["Picture", "Part", "Now", "Then"].map((name, i) =>
+    h("th", { scope: "col" }, i ? name : h("span", { class: "hidden" }, name)),
+  );
+  return h(
+    "div",
+    { class: "scroll", tabindex: 0, role: "region", "aria-label": "Every labelled part" },
+    h("table", {}, h("thead", {}, h("tr", {}, head)), h("tbody", {}, sorted.map(row))),
+  );
 }
