@@ -3,11 +3,13 @@
 # strace: shows that nothing leaves the machine (tests/trust/test_privacy.py)
 # gcc: faults at every write (benchmarks/stress/shim.c)
 # chromium: the page as somebody sees it (tests/deploy/test_page.py)
+# mosquitto: a broker for the messages of `watch` (tests/deploy/test_watch_sending.py)
 set -eu
 missing=""
 command -v strace > /dev/null || missing="$missing strace"
 command -v cc > /dev/null || missing="$missing gcc libc6-dev"
 command -v chromium > /dev/null || missing="$missing chromium"
+[ -x /usr/sbin/mosquitto ] || missing="$missing mosquitto"
 [ -n "$missing" ] || exit 0
 if [ "$(id -u)" != 0 ] || ! command -v apt-get > /dev/null; then
     echo "not installed, so some tests are skipped:$missing" >&2

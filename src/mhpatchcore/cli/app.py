@@ -23,6 +23,7 @@ from mhpatchcore.cli import (
     score,
     serve,
     update,
+    watch,
 )
 
 EPILOG = (
@@ -40,6 +41,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "update": update.update,
     "merge": merge.merge,
     "serve": serve.serve,
+    "watch": watch.watch,
     "ranks": ranks.ranks,
     "demo": demo.demo,
     "benchmark": benchmark.benchmark,
