@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -56,12 +57,18 @@ class Version:
 
 
 def sha256_of(path: Path) -> str:
-    """The hash of a model file."""
+    """The hash of a model file; one that has not changed since is not read again."""
     try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        facts = path.stat()
+        return _digest(path, facts.st_mtime_ns, facts.st_size, facts.st_ino)
     except OSError as error:
         raise ModelFileError(f"cannot read {path}: {error.strerror}; check the path") from error
+
+
+@lru_cache(maxsize=1024)
+def _digest(path: Path, *_: int) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def replaced(path: Path, detector: Detector, instead_of: str | None = None) -> str:

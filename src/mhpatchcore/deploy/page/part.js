@@ -44,6 +44,7 @@ async function drawPart() {
   const [tall, wide] = part.size;
   $("layers").style.aspectRatio = `${wide} / ${tall}`;
   $("mat").style.setProperty("--ratio", String(wide / tall));
+  $("mat").classList.toggle("flat", wide > 1.8 * tall);
   const told = `${part.part || part.name}: ${word(part.verdict).toLowerCase()}, score ${num(part.score)}`;
   $("layer-image").alt = told;
   $("caption").textContent = told;

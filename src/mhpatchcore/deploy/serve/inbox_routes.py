@@ -14,7 +14,7 @@ from PIL import Image
 from mhpatchcore.deploy.inbox import FILE, Inbox, Label, NoSuchPartError, Part, Said, changed
 from mhpatchcore.deploy.inbox_jobs import Jobs, NoSuchJobError, NotReadyError
 from mhpatchcore.deploy.inbox_loop import Request as Asked
-from mhpatchcore.deploy.inbox_versions import ModelChangedError, undone, versions
+from mhpatchcore.deploy.inbox_versions import ModelChangedError, sha256_of, undone, versions
 from mhpatchcore.deploy.serve import inbox_schema as schema
 from mhpatchcore.deploy.serve.bodies import images_of, json_of
 from mhpatchcore.deploy.serve.images import as_source
@@ -209,13 +209,14 @@ async def all_versions(name: str, service: Known, jobs: Working) -> JSONResponse
 )
 async def undo(name: str, request: Request, service: Known, jobs: Working) -> JSONResponse:
     """Go back to an earlier version, or without one to that before; the present one is kept."""
-    served = service.models[name]
+    path = service.models[name].path
     asked = await _object(request, service)
     version, who, note = (_text(asked, key) for key in ("version", "who", "note"))
 
     def done() -> dict[str, Any]:
-        chosen = undone(served.path, version)
-        jobs.inbox.record(changed(name, "undo", who, note, served.sha256, chosen.sha256))
+        before = sha256_of(path)
+        chosen = undone(path, version)
+        jobs.inbox.record(changed(name, "undo", who, note, before, chosen.sha256))
         service.models.refresh()
         return chosen.to_json()
 
