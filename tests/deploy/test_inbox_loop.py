@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import io
+import shutil
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -126,7 +129,7 @@ def test_defects_are_never_learnt(path: Path, inbox: Inbox) -> None:
         Request("forget")  # type: ignore[arg-type]
 
 
-def test_every_model_is_kept_and_any_comes_back(path: Path) -> None:
+def test_every_model_is_kept_and_any_comes_back(path: Path, tmp_path: Path) -> None:
     first, hashes = small_detector(), [sha256_of(path)]
     with pytest.raises(UserError, match="no earlier version"):
         undone(path)
@@ -140,6 +143,9 @@ def test_every_model_is_kept_and_any_comes_back(path: Path) -> None:
     assert undone(path).sha256 == hashes[3] == sha256_of(path)  # what was in use before that
     with pytest.raises(UserError, match="no version 0000"):
         undone(path, "0000")
+    for torn in (".2026.mhpc", "2026-11-17T08-30-00.123456Z-0000.mhpc"):  # what a crash or a disk has left
+        (tmp_path / "versions" / "part" / torn).write_bytes(b"torn")
+    assert {one.sha256 for one in versions(path)} == set(hashes)
 
 
 @pytest.mark.parametrize("call", ["write_bytes", "replace", "read_bytes"])
@@ -169,6 +175,31 @@ def test_a_crash_leaves_the_old_model_or_the_new(
     assert_same_model(Detector.load(path), new)
     (former,) = {one.sha256 for one in versions(path) if not one.in_use}
     assert former == hashlib.sha256(old).hexdigest()
+
+
+def test_a_killed_process_leaves_one_of_two_models(path: Path) -> None:
+    other = path.with_name("other.mhpc")
+    small_detector().calibrated(0.3).save(other)
+    known = {sha256_of(path), sha256_of(other)}
+    code = (
+        "import sys; from pathlib import Path; from mhpatchcore import Detector\n"
+        "from mhpatchcore.deploy.inbox_versions import replaced\n"
+        "path, both = Path(sys.argv[1]), [Detector.load(one) for one in sys.argv[2:]]\n"
+        "for i in range(10**6):\n"
+        "    replaced(path, both[i % 2]); print(i, flush=True)"
+    )
+    original = shutil.copy(path, path.with_name("original.mhpc"))
+    for milliseconds in (3, 11):
+        command = [sys.executable, "-c", code, str(path), str(other), str(original)]
+        writer = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert writer.stdout is not None
+        writer.stdout.readline()
+        time.sleep(milliseconds / 1000)
+        writer.kill()
+        writer.communicate()
+        assert hashlib.sha256(path.read_bytes()).hexdigest() in known
+    assert {one.sha256 for one in versions(path)} <= known
+    undone(path)  # and it goes on
 
 
 def wait_for(jobs: Jobs, id: str, *states: str) -> None:

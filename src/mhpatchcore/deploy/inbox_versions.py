@@ -14,7 +14,7 @@ import fcntl
 import hashlib
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -98,15 +98,14 @@ def undone(path: Path, version: str = "") -> Version:
 
 
 def versions(path: Path) -> list[Version]:
-    """The model in use, and the earlier ones, the latest first; each once."""
-    found = [_version(path, sha256_of(path), "", in_use=True)]
+    """The model in use, and the earlier ones, the latest first; each once. What cannot be read cannot come back."""
+    found = {sha256_of(path): _version(path, "", in_use=True)}
     kept = _folder(path)
-    for file in sorted(kept.glob("*.mhpc"), reverse=True) if kept.is_dir() else []:
-        until, _, _ = file.stem.rpartition("-")
-        sha256 = sha256_of(file)
-        if sha256 not in {one.sha256 for one in found}:
-            found.append(_version(file, sha256, _time(until), in_use=False))
-    return found
+    for file in sorted(kept.glob("[!.]*.mhpc"), reverse=True) if kept.is_dir() else []:
+        with suppress(ModelFileError):
+            until, _, _ = file.stem.rpartition("-")
+            found.setdefault(sha256_of(file), _version(file, _time(until), in_use=False))
+    return list(found.values())
 
 
 def _put(path: Path, content: bytes, instead_of: str | None) -> str:
@@ -148,7 +147,8 @@ def _folder(path: Path) -> Path:
     return path.parent / FOLDER / path.stem
 
 
-def _version(path: Path, sha256: str, until: str, in_use: bool) -> Version:
+def _version(path: Path, until: str, in_use: bool) -> Version:
+    sha256 = sha256_of(path)
     with path.open("rb") as file:
         length = file.read(8)
         header = file.read(min(int.from_bytes(length, "little"), MOST_HEADER))
