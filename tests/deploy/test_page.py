@@ -40,6 +40,7 @@ ARGUMENTS = (
     *("--disable-sync", "--no-first-run"),
 )
 PIXELS = 96
+PATIENCE = 30_000  # milliseconds, on a machine that does other things too
 DROP = """([kind, files]) => {
   const transfer = new DataTransfer();
   for (const [name, content] of files) {
@@ -144,6 +145,7 @@ def url(fitted: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
+    playwright.expect.set_options(timeout=PATIENCE)
     with playwright.sync_playwright() as driver:
         one = driver.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
         yield one
@@ -153,7 +155,7 @@ def browser() -> Iterator[Any]:
 def opened(browser: Any, service: Service, wide: int = 1400, tall: int = 900, scheme: str = "light") -> Any:
     """A page with a model; `complaints` are those of the browser, and all that would leave the machine."""
     context = browser.new_context(viewport={"width": wide, "height": tall}, color_scheme=scheme)
-    context.set_default_timeout(20_000)
+    context.set_default_timeout(PATIENCE)
     page = context.new_page()
     page.complaints = []
     page.on("console", lambda one: one.type == "error" and page.complaints.append(one.text))
@@ -201,6 +203,11 @@ def test_images_go_in_and_verdicts_come_out(browser: Any, url: str, images: Path
     expect(page.locator("#layer-heat")).to_have_css("opacity", "1")
     page.locator("#outlines").uncheck()
     expect(page.locator("#layer-outline")).to_be_hidden()
+
+    page.keyboard.press("z")
+    expect(page.locator("#canvas")).to_have_css("transform", "matrix(3, 0, 0, 3, 0, 0)")
+    page.locator("#layers").click()
+    expect(page.locator("#zoom")).to_have_attribute("aria-pressed", "false")
 
     # what it was compared with
     crops = page.locator("#places .place").first.locator("img")

@@ -8,6 +8,7 @@ import { loadAll, partScored, prepareModel } from "./model.js";
 import { label, preparePart, toggle } from "./part.js";
 import { addParts, changed, choose, loadModel, loadModels, loadParts, on, select, shownParts, state } from "./state.js";
 import { follow, followed, move, prepareStrip } from "./strip.js";
+import { prepareZoom, zoom } from "./zoom.js";
 
 const VIEWS = ["inspect", "learn", "model"];
 const KEYS = [
@@ -16,6 +17,7 @@ const KEYS = [
   ["d", "label it as a defect"],
   ["h", "heat on and off"],
   ["o", "outlines on and off"],
+  ["z", "a closer look"],
   ["f", "follow what is scored live"],
   ["1 2 3", "Inspect, Learn, Model"],
   ["?", "this page"],
@@ -99,6 +101,7 @@ function pressed(event) {
       d: () => label("defect"),
       h: () => toggle("heat"),
       o: () => toggle("outlines"),
+      z: () => zoom(),
       f: () => follow(!state.follow),
     }),
   };
@@ -132,6 +135,7 @@ function connected(now) {
 async function start() {
   prepareStrip();
   preparePart();
+  prepareZoom();
   prepareIntake();
   prepareLearn();
   prepareModel();

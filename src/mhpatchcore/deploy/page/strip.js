@@ -48,9 +48,21 @@ export function follow(wanted) {
   if (wanted && shownParts().length) select(shownParts()[0].id);
 }
 
-// a part that has just been scored is shown, unless somebody looks at another or writes a note on it
+// a part that has just been scored is shown, unless somebody looks at another or writes a note on it; where many come,
+// one now and then, as every look costs the service pictures
+const PACE = 700; // milliseconds
+let [shown_at, coming] = [0, 0];
+
 export function followed(id) {
-  if (!state.selected || (state.follow && document.activeElement !== $("note"))) select(id);
+  if (state.selected && (!state.follow || document.activeElement === $("note"))) return;
+  clearTimeout(coming);
+  const show = () => {
+    shown_at = performance.now();
+    if (!state.selected || state.follow) select(id);
+  };
+  const wait = shown_at + PACE - performance.now();
+  if (wait <= 0) show();
+  else coming = setTimeout(show, wait);
 }
 
 function drawSoon() {
