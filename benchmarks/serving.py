@@ -12,6 +12,7 @@ what the model of its hash must say; resident memory is looked at all along.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import http.client
 import json
 import os
@@ -31,7 +32,6 @@ import numpy as np
 
 from benchmarks.commands import Row, parser_of, shown, write_json
 from mhpatchcore import Detector
-from mhpatchcore.deploy.serve.registry import digest
 from mhpatchcore.inputs.folders import images_below
 from mhpatchcore.runtime.parallel import available_cores
 
@@ -71,11 +71,14 @@ class Answered:
 def main() -> None:
     parser = parser_of(__doc__)
     parser.add_argument("data", type=Path, help="a folder of images of good parts")
+    parser.add_argument("--model", type=Path, help="a model of these images (default: one is fitted)")
     parser.add_argument("--limit", type=int, default=100, help="images that are learnt and sent")
     parser.add_argument("--clients", type=int, default=8)
     parser.add_argument("--seconds", type=float, default=10.0, help="of each turn")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--requests", type=int, default=5000, help="while the model is replaced every second")
+    parser.add_argument("--rounds", type=int, default=5, help="turns of which the median is told; 0: none")
+    parser.add_argument(
+        "--requests", type=int, default=5000, help="while the model is replaced every second; 0: none"
+    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         found = run(options, Path(folder))
@@ -86,13 +89,18 @@ def run(options: argparse.Namespace, folder: Path) -> dict[str, list[Row]]:
     images = images_below(options.data)[: options.limit]
     bodies = [image.read_bytes() for image in images]
     model = folder / "part.mhpc"
-    Detector.fit(images, false_alarm=RATES[0]).save(model)
+    fitted = Detector.fit(images) if options.model is None else Detector.load(options.model)
+    fitted.calibrated(RATES[0]).save(model)
     detector = Detector.load(model, side_by_side=True)
+    found: dict[str, list[Row]] = {}
     with service(model) as (process, port):
-        throughput = shown([_throughput(options, detector, images, bodies, port)], THROUGHPUT)
-        print()
-        endurance = shown([_endurance(options, detector, images, bodies, model, process, port)], ENDURANCE)
-    return {"throughput": throughput, "endurance": endurance}
+        if options.rounds:
+            row = _throughput(options, detector, images, bodies, port)
+            found["throughput"] = shown([row], THROUGHPUT)
+        if options.requests:
+            row = _endurance(options, detector, images, bodies, model, process, port)
+            found["endurance"] = shown([row], ENDURANCE)
+    return found
 
 
 def _throughput(
@@ -145,7 +153,7 @@ def _endurance(
         nonlocal swaps
         while not over.wait(1.0):
             version = versions[swaps % len(versions)]
-            version.save(model)
+            version.save(model)  # one after the other: the hash is that of this version
             thresholds[digest(model)] = version.threshold
             swaps += 1
 
@@ -271,6 +279,10 @@ def _count(n: int) -> Callable[[], bool]:
             return next(left, None) is not None
 
     return goes_on
+
+
+def digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def resident(process: int) -> float:

@@ -15,6 +15,7 @@ import httpx
 import numpy as np
 import pytest
 from PIL import Image
+from prometheus_client.parser import text_string_to_metric_families
 from services import Running, bad, good, png, running, write_model
 from small_detector import small_detector
 
@@ -150,12 +151,16 @@ def test_at_the_end_everything_accepted_is_answered(folder: Path) -> None:
         def ask(_: int) -> int:
             return httpx.post(f"{service.url}/v1/models/vial/score", content=content, timeout=60).status_code
 
-        def accepted() -> bool:
-            return "mhpatchcore_accepted_requests 6.0" in httpx.get(f"{service.url}/metrics", timeout=60).text
+        def all_have_come() -> bool:
+            text = httpx.get(f"{service.url}/metrics", timeout=60).text
+            families = {family.name: family.samples for family in text_string_to_metric_families(text)}
+            (waiting,) = families["mhpatchcore_accepted_requests"]
+            done = sum(one.value for one in families["mhpatchcore_parts"] if one.name.endswith("_total"))
+            return bool(waiting.value > 0 and waiting.value + done >= 6)
 
         with ThreadPoolExecutor(6) as threads:
             asking = [threads.submit(ask, i) for i in range(6)]
-            until(accepted)
+            until(all_have_come)
             service.process.send_signal(signal.SIGTERM)
             assert [one.result() for one in asking] == [200] * 6
         assert service.process.wait(20) in (0, -signal.SIGTERM)

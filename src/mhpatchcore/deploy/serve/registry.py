@@ -17,7 +17,7 @@ from threading import Lock
 from mhpatchcore.deploy.inbox_versions import replaced
 from mhpatchcore.deploy.serve.refusals import unknown
 from mhpatchcore.detector import Detector
-from mhpatchcore.errors import UserError
+from mhpatchcore.errors import ModelFileError, UserError
 from mhpatchcore.runtime.memory import give_back
 from mhpatchcore.runtime.texts import without_paths
 
@@ -90,8 +90,7 @@ class Registry:
         with self._lock:
             path = self[name].path
             replaced(path, detector)
-            detector.runtime.warm_up(side_by_side=True)
-            return self._put(_served(name, path, detector))
+            return self._put(load_served(name, path))
 
     def _refreshed(self, name: str, path: Path) -> str | None:
         """Load the file if it has changed; what is wrong with it."""
@@ -131,26 +130,25 @@ class Registry:
 
 
 def load_served(name: str, path: Path) -> Served:
-    return _served(name, path, Detector.load(path, side_by_side=True), _stamp(path))
+    """Load a model file, ready to score; what is hashed and what is loaded is one file, also if it is replaced now."""
+    if not path.is_file():
+        raise ModelFileError(f"there is no model file {path}")
+    try:
+        with path.open("rb") as file:
+            opened = Path(f"/proc/self/fd/{file.fileno()}")
+            stamp, sha256 = _stamp(opened), hashlib.file_digest(file, "sha256").hexdigest()
+            detector = Detector.load(opened, side_by_side=True)
+    except UserError as error:
+        raise type(error)(str(error).replace(str(opened), str(path))) from error
+    except OSError as error:
+        raise ModelFileError(f"cannot read {path}: {error.strerror}; check its permissions") from error
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    return Served(name, path, detector, sha256, stamp, now)
 
 
 def in_its_place(error: UserError, path: Path) -> str:
     """A message about a file, without its path."""
     return str(without_paths(str(error).replace(str(path), path.name)))
-
-
-def digest(path: Path) -> str:
-    """The SHA-256 of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _served(name: str, path: Path, detector: Detector, before: Stamp | None = None) -> Served:
-    sha256, stamp = digest(path), _stamp(path)
-    if before not in (None, stamp):
-        raise UserError(f"{path} was replaced while it was read")
-    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    return Served(name, path, detector, sha256, stamp, now)
 
 
 def _stamp(path: Path) -> Stamp:
