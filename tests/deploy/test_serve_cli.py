@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -51,3 +52,20 @@ def test_a_missing_extra_is_named(run: Run, folder: Path, monkeypatch: pytest.Mo
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "fastapi", None)
     assert_one_line_error(run("serve", folder / "vial.mhpc"), 2, "mhpatchcore[serve]")
+
+
+@pytest.mark.parametrize("file", ["Dockerfile", "packaging/mhpatchcore.service"])
+def test_what_is_packaged_calls_the_command_as_it_is(run: Run, folder: Path, file: str) -> None:  # noqa: F811
+    text = (Path(__file__).parents[2] / file).read_text()
+    (line,) = re.findall(r'^(?:CMD \["serve", |ExecStart=\S+ serve )(.*?)\]?$', text, re.MULTILINE)
+    (folder / "token").write_text("0123456789abcdef")
+    (folder / "token").chmod(0o600)
+    places = {
+        "/models": "empty",
+        "%S/mhpatchcore": "empty",
+        "/run/secrets/token": "token",
+        "%d/token": "token",
+    }
+    words = [word.strip('",') for word in line.split()]
+    arguments = [str(folder / places[word]) if word in places else word for word in words]
+    assert_one_line_error(run("serve", *arguments), 2, "no model")
