@@ -33,8 +33,8 @@ Out = TypeVar("Out")
 
 
 def jobs_for(service: Service) -> Jobs:
-    """The jobs of a service; its inbox lies beside the first of its models."""
-    return Jobs(Inbox(service.models.served[0].path.parent / FILE), service.limits.workers)
+    """The jobs of a service; its inbox lies beside the first of its models. Half of the cores stay with the line."""
+    return Jobs(Inbox(service.models.served[0].path.parent / FILE), max(1, service.limits.workers // 2))
 
 
 def jobs_of(request: Request) -> Jobs:
