@@ -65,7 +65,8 @@ def serve(
         warn("everybody in the network may ask this service, and change its models")
     chosen = {} if workers is None else {"workers": workers}
     limits = Limits(max_bytes=max_bytes, max_pixels=max_pixels, queue=queue, timeout=timeout, **chosen)
-    app = create_app(models, limits, token, LOOPBACK if alone else None)
+    # who knows the token may ask by any name, for example through a proxy
+    app = create_app(models, limits, token, LOOPBACK if token is None and alone else None)
     names = ", ".join(served.name for served in app.state.service.models.served)
     place = f"[{host}]" if ":" in host else host
     print(f"serving {names} at http://{place}:{port}", flush=True)
