@@ -22,7 +22,7 @@ from mhpatchcore.inputs.sources import (
     gather,
     single_image,
 )
-from mhpatchcore.inputs.views import opened
+from mhpatchcore.inputs.views import Opened, opened
 from mhpatchcore.inspection.coverage import Coverage
 from mhpatchcore.inspection.evidence import Evidence, explain
 from mhpatchcore.inspection.study import studied
@@ -214,10 +214,21 @@ class Detector:
         result = image if isinstance(image, Result) else self.score(source)
         return explain(self.model, self.runtime.heads, source, result, normals)
 
+    def opened(self, image: ImageLike) -> Opened:
+        """The image, decoded as this model sees it: the first half of `score`, for who takes the time of each."""
+        return opened(image, self.config.views, self.config.roi)
+
+    def score_opened(self, source: Opened) -> Result:
+        """The other half, on one core, as `score_many` does it for each image."""
+        return self._scored(source, None, self.runtime.side_by_side)
+
     def _score_one(self, image: ImageLike, sessions: Sequence[Any]) -> Result:
+        path = str(image) if isinstance(image, str | Path) else None
+        return self._scored(self.opened(image), path, sessions)
+
+    def _scored(self, source: Opened, path: str | None, sessions: Sequence[Any]) -> Result:
         runtime, config = self.runtime, self.config
         rule = Rule.of(runtime.heads)
-        source = opened(image, config.views, config.roi)
         scores, judged, nearest = [], [], []
         for scale, (view, head) in enumerate(zip(config.views, runtime.heads, strict=True)):
             for placed in source.placed(view, head.grid):
@@ -228,7 +239,7 @@ class Detector:
                 nearest.append(replace(judged[-1], distances=one.nearest))
         score = combined_score(rule.score, scores, judged)
         return Result(
-            path=str(image) if isinstance(image, str | Path) else None,
+            path=path,
             score=score,
             threshold=self.calibration.threshold,
             p_value=self.calibration.p_value(score),

@@ -32,7 +32,7 @@ __all__ = ["graphs", "run"]  # fixtures
 
 COMMANDS = (
     *("fit", "score", "evaluate", "monitor", "info", "calibrate", "update", "merge", "ranks", "demo"),
-    *("export", "bundle", "verify", "benchmark", "ladder", "presets"),
+    *("export", "bundle", "verify", "serve", "watch", "benchmark", "ladder", "presets"),
 )
 
 
@@ -119,8 +119,10 @@ def test_the_help_page_names_all_commands_and_exit_codes(run: Run) -> None:
     ran = run("--help")
     assert ran.code == 0
     assert {command.name for command in app.registered_commands} == set(COMMANDS)
+    assert [group.typer_instance.info.name for group in app.registered_groups] == ["inbox"]
     for words in (
         *COMMANDS,
+        "inbox",
         "0 done",
         "1 `score --fail`",
         "2 wrong",

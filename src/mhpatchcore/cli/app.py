@@ -17,12 +17,15 @@ from mhpatchcore.cli import (
     evaluate,
     export,
     fit,
+    inbox,
     info,
     merge,
     monitor,
     ranks,
     score,
+    serve,
     update,
+    watch,
 )
 
 EPILOG = (
@@ -43,6 +46,8 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "export": export.export,
     "bundle": bundle.bundle,
     "verify": bundle.verify,
+    "serve": serve.serve,
+    "watch": watch.watch,
     "ranks": ranks.ranks,
     "demo": demo.demo,
     "benchmark": benchmark.benchmark,
@@ -82,6 +87,15 @@ app = typer.Typer(
 )
 for name, command in COMMANDS.items():
     app.command(name, cls=Command)(command)
+labelled = typer.Typer(
+    name="inbox",
+    help="Labelled parts: keep them, learn from them, and go back.",
+    cls=Group,
+    no_args_is_help=True,
+)
+for name, command in inbox.COMMANDS.items():
+    labelled.command(name, cls=Command)(command)
+app.add_typer(labelled)
 
 
 def _version(wanted: bool) -> None:

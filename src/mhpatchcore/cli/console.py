@@ -6,10 +6,11 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from math import isfinite
 from typing import Any
 
 import typer
+
+from mhpatchcore.runtime.texts import representable
 
 PHASES = {
     "extract": "reading images",
@@ -127,13 +128,4 @@ def printable(name: str) -> str:
 
 
 def print_json(value: Any) -> None:
-    print(json.dumps(_representable(value), indent=2))
-
-
-def _representable(value: Any) -> Any:
-    """JSON has no NaN and no infinity: null says that there is no such number."""
-    if isinstance(value, dict):
-        return {name: _representable(inner) for name, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_representable(inner) for inner in value]
-    return None if isinstance(value, float) and not isfinite(value) else value
+    print(json.dumps(representable(value), indent=2))

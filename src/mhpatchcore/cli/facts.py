@@ -116,18 +116,23 @@ def history_facts(detector: Detector) -> list[dict[str, Any]]:
 
 
 def told(event: Event) -> str:
-    """One line: when, what, how many images and from where.
+    """One line: when, what, how many images and from where, by whom and why.
 
     >>> told(Event("update", "/parts/returned", 50, 1050, 0.01, "2026-11-16T08:30:00Z", "0.1.0"))
     '2026-11-16 08:30 UTC  update: 50 images from /parts/returned, 1050 in all (mhpatchcore 0.1.0)'
+    >>> told(Event("calibrate", "", 0, 1050, 0.02, "2026-11-16T08:30:00Z", "0.1.0", "Ada", "too strict"))
+    '2026-11-16 08:30 UTC  calibrate: rate 2.00% (mhpatchcore 0.1.0), by Ada: too strict'
     """
     when = event.when.replace("T", " ")[:16]
-    if event.what == "merge":
-        did = f"merge of {event.source}"
-    elif event.what == "calibrate":
+    who = f", by {event.who}" if event.who else ""
+    note = f": {event.note}" if event.note else ""
+    return f"{when} UTC  {_deed(event)} (mhpatchcore {event.version}){who}{note}"
+
+
+def _deed(event: Event) -> str:
+    if event.what == "calibrate":
         images = f", {counted(event.images, 'image')} from {event.source}" if event.images else ""
-        return f"{when} UTC  calibrate: rate {event.false_alarm:.2%}{images} (mhpatchcore {event.version})"
-    else:
-        did = f"{event.what}: {counted(event.images, 'image')} from {event.source}"
+        return f"calibrate: rate {event.false_alarm:.2%}{images}"
+    images = f": {counted(event.images, 'image')} from" if event.what != "merge" else " of"
     total = f", {event.total} in all" if event.what != "fit" else ""
-    return f"{when} UTC  {did}{total} (mhpatchcore {event.version})"
+    return f"{event.what}{images} {event.source}{total}"

@@ -173,7 +173,8 @@ def scored_by(
     score, peak, nearest, judged = session.run(list(SCORES), feed)
     if not all(np.isfinite(numbers).all() for numbers in (score, peak, nearest)):
         raise UserError("the model gives numbers that are not finite for this image: fit the model again")
-    return Scored(float(score[0]), float(peak[0]), nearest.reshape(grid), judged.reshape(grid))
+    # copies: the originals lie in memory of the session, all of which would stay for as long as a result is kept
+    return Scored(float(score[0]), float(peak[0]), nearest.reshape(grid).copy(), judged.reshape(grid).copy())
 
 
 def forget_networks() -> None:

@@ -23,6 +23,7 @@ class Event:
     `what` is fit, update, merge or calibrate; `images` how many were new to it (those learnt from, or those of the
     threshold), `total` how many the model has learnt from since. `source` is where they came from: the absolute path of
     their folder, so that evidence finds them again. Who gets the model file can read it, like the images' names.
+    `who` did it and why (`note`) is known where somebody has said so.
     """
 
     what: str
@@ -32,6 +33,8 @@ class Event:
     false_alarm: float
     when: str
     version: str
+    who: str = ""
+    note: str = ""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

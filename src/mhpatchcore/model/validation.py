@@ -46,12 +46,14 @@ def check_document(document: Mapping[str, Any]) -> None:
     _expect(_whole(document["n_learnt"]) and document["n_learnt"] >= 1, "it has learnt from no images")
     _expect(isinstance(document["history"], list), "its history is no list")
     for event in document["history"]:
-        texts = all(isinstance(event[name], str) for name in ("what", "source", "when", "version"))
+        names = ("what", "source", "when", "version", "who", "note")
+        texts = all(isinstance(event[name], str) for name in names)
         _expect(texts and _whole(event["images"]) and _whole(event["total"]), "an event is not of its kind")
         _expect(_number(event["false_alarm"]), "an event has no rate")
-    told = document["calibration"]
+    calibration = document["calibration"]
     _expect(
-        _number(told["false_alarm"]) and isinstance(told["method"], str), "its calibration is not of its kind"
+        _number(calibration["false_alarm"]) and isinstance(calibration["method"], str),
+        "its calibration is not of its kind",
     )
     _expect(isinstance(document["scales"], list) and document["scales"] != [], "it has no scales")
     for scale in document["scales"]:

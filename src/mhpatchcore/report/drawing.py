@@ -51,6 +51,21 @@ def overlay(pixels: Array, heat: Floats, unit: float) -> Array:
     return blended
 
 
+def heat_layer(heat: Floats, unit: float) -> Array:
+    """Heat (H, W) as a picture (H, W, 4) to be laid over the image: `overlay` without what is under it."""
+    level = (heat_strength(heat, unit) * (_LEVELS - 1)).astype(np.int16)
+    layer = np.concatenate([_COLOURS, 255 * _OPACITY], axis=1)
+    return np.asarray(layer.astype(np.uint8)[level])
+
+
+def outline_layer(mask: Mask) -> Array:
+    """The border of a mask (H, W) as a picture (H, W, 4) to be laid over the image."""
+    layer = np.zeros((*mask.shape, 4), np.uint8)
+    _draw_outline(layer[:, :, :3], mask)
+    layer[:, :, 3] = 255 * layer.any(axis=2)
+    return layer
+
+
 def outlined(pixels: Array, mask: Mask) -> Array:
     """Pixels with the border of the mask drawn in a line as wide as the image asks for.
 

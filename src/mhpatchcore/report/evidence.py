@@ -53,9 +53,7 @@ def evidence_figure(pixels: Array, result: Result, evidence: Evidence) -> Figure
     for i, (line, place) in enumerate(zip(grid, evidence.places, strict=True), start=1):
         note = _place_note(place, evidence.pixel_threshold)
         view = result.views[place.view]
-        extent = (view.geometry.bottom - view.geometry.top, view.geometry.right - view.geometry.left)
-        crop = _surroundings(place.box, extent, view)
-        _draw_crop(line[0], pixels, place.box, crop, f"{i}  this image", note)
+        _draw_crop(line[0], pixels, place.box, crop_of_place(place, view), f"{i}  this image", note)
         for axes, patch in zip(line[1:], place.nearest, strict=False):
             _draw_normal(axes, patch, view, result.window)
         for axes in line[1 + len(place.nearest) :]:
@@ -89,8 +87,8 @@ def _draw_whole(axes: Axes, pixels: Array, result: Result, evidence: Evidence) -
 
 def _draw_normal(axes: Axes, patch: NormalPatch, view: ViewScores, window: Window | None) -> None:
     note = f"distance {patch.distance:.4g}\n{_where(patch)}"
-    if patch.file is not None and patch.box is not None and patch.view_box is not None:
-        crop = _surroundings(patch.box, _extent_of_view(patch.box, patch.view_box, view.size), view)
+    crop = crop_of_normal(patch, view)
+    if crop is not None and patch.file is not None and patch.box is not None:
         pixels = load_pixels(patch.file, window)
         _draw_crop(axes, pixels, patch.box, crop, _shortened(patch.image or ""), note)
         return
@@ -114,6 +112,19 @@ def _draw_crop(axes: Axes, pixels: Array, box: Box, crop: Extent, title: str, no
     axes.set(xlim=(left, right), ylim=(bottom, top))
     _draw_box(axes, box)
     _label(axes, title, note)
+
+
+def crop_of_place(place: Place, view: ViewScores) -> Extent:
+    """What is shown around a patch of the image, in its pixels."""
+    where = view.geometry
+    return _surroundings(place.box, (where.bottom - where.top, where.right - where.left), view)
+
+
+def crop_of_normal(patch: NormalPatch, view: ViewScores) -> Extent | None:
+    """The same around a normal patch that was compared with one of `view`; None where its image was not found."""
+    if patch.box is None or patch.view_box is None:
+        return None
+    return _surroundings(patch.box, _extent_of_view(patch.box, patch.view_box, view.size), view)
 
 
 def _surroundings(box: Box, extent: tuple[float, float], view: ViewScores) -> Extent:

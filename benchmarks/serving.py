@@ -1,0 +1,316 @@
+"""The service under load, against the bare scoring graph: `python -m benchmarks.serving DATA`
+
+DATA is a folder of images of good parts. A model is fitted on them and served in a process of its own; clients on the
+same machine send the images as they are, each over one connection, as fast as they are answered. The floor is the same
+graph in ONNX Runtime, called from as many threads as there are cores, on views that are prepared: no decoding, no map,
+no HTTP. The two take turns, and the median of their ratio is told.
+
+Then as many requests as asked for are sent while the model file is replaced every second. Every answer is held against
+what the model of its hash must say; resident memory is looked at all along.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import http.client
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.commands import Row, parser_of, shown, write_json
+from mhpatchcore import Detector
+from mhpatchcore.inputs.folders import images_below
+from mhpatchcore.runtime.parallel import available_cores
+
+RATES = (0.05, 0.2)  # of the two models that replace each other
+SCORE = "/v1/models/part/score?map=none"
+THROUGHPUT = {
+    "clients": "{clients}",
+    "bare graph, images/s": "{bare:.1f}",
+    "decode and score, no HTTP, images/s": "{tool:.1f}",
+    "service, images/s": "{service:.1f}",
+    "service / bare graph": "{ratio:.2f}",
+    "median, ms": "{median_ms:.0f}",
+    "p99, ms": "{p99_ms:.0f}",
+}
+ENDURANCE = {
+    "requests": "{requests}",
+    "swaps": "{swaps}",
+    "lost": "{lost}",
+    "wrong": "{wrong}",
+    "images/s": "{rate:.1f}",
+    "p99, ms": "{p99_ms:.0f}",
+    "memory after a tenth, MB": "{early_mb:.0f}",
+    "at the end, MB": "{late_mb:.0f}",
+    "at most, MB": "{most_mb:.0f}",
+}
+
+
+@dataclass(frozen=True)
+class Answered:
+    """One answer: which image, its seconds, and what was told; None where nothing was."""
+
+    image: int
+    seconds: float
+    told: dict[str, object] | None
+
+
+def main() -> None:
+    parser = parser_of(__doc__)
+    parser.add_argument("data", type=Path, help="a folder of images of good parts")
+    parser.add_argument("--model", type=Path, help="a model of these images (default: one is fitted)")
+    parser.add_argument("--limit", type=int, default=100, help="images that are learnt and sent")
+    parser.add_argument("--clients", type=int, default=8)
+    parser.add_argument("--seconds", type=float, default=10.0, help="of each turn")
+    parser.add_argument("--rounds", type=int, default=5, help="turns of which the median is told; 0: none")
+    parser.add_argument(
+        "--requests", type=int, default=5000, help="while the model is replaced every second; 0: none"
+    )
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        found = run(options, Path(folder))
+    write_json(options.json, found)
+
+
+def run(options: argparse.Namespace, folder: Path) -> dict[str, list[Row]]:
+    images = images_below(options.data)[: options.limit]
+    bodies = [image.read_bytes() for image in images]
+    model = folder / "part.mhpc"
+    fitted = Detector.fit(images) if options.model is None else Detector.load(options.model)
+    fitted.calibrated(RATES[0]).save(model)
+    detector = Detector.load(model)
+    found: dict[str, list[Row]] = {}
+    with service(model) as (process, port):
+        if options.rounds:
+            row = _throughput(options, detector, images, bodies, port)
+            found["throughput"] = shown([row], THROUGHPUT)
+        if options.requests:
+            row = _endurance(options, detector, images, bodies, model, process, port)
+            found["endurance"] = shown([row], ENDURANCE)
+    return found
+
+
+def _throughput(
+    options: argparse.Namespace,
+    detector: Detector,
+    images: Sequence[Path],
+    bodies: Sequence[bytes],
+    port: int,
+) -> Row:
+    bare = bare_graph(detector, images)
+    rates: list[tuple[float, float, float]] = []
+    seconds: list[float] = []
+    for turn in range(options.rounds + 1):
+        graph = per_second(bare, options.seconds)
+        tool = per_second(lambda i: _scored(detector, images[i % len(images)]), options.seconds)
+        answers = asked(port, bodies, options.clients, _for(options.seconds))
+        if turn:  # the first warms up
+            rates.append((graph, tool, len(answers) / options.seconds))
+            seconds += [one.seconds for one in answers]
+    graphs, tools, services = np.array(rates).T
+    return {
+        "clients": options.clients,
+        "bare": float(np.median(graphs)),
+        "tool": float(np.median(tools)),
+        "service": float(np.median(services)),
+        "ratio": float(np.median(services / graphs)),
+        "tool_ratio": float(np.median(services / tools)),
+        "median_ms": 1e3 * float(np.median(seconds)),
+        "p99_ms": 1e3 * float(np.percentile(seconds, 99)),
+    }
+
+
+def _endurance(
+    options: argparse.Namespace,
+    detector: Detector,
+    images: Sequence[Path],
+    bodies: Sequence[bytes],
+    model: Path,
+    process: int,
+    port: int,
+) -> Row:
+    """Many requests, a swap every second; every answer is checked."""
+    scores = [result.score for result in detector.score_many(images) if result is not None]
+    versions = [detector.calibrated(rate) for rate in RATES]
+    thresholds: dict[str, float] = {}
+    memory: list[float] = []
+    over, swaps = threading.Event(), 0
+
+    def replace() -> None:
+        nonlocal swaps
+        while not over.wait(1.0):
+            version = versions[swaps % len(versions)]
+            version.save(model)  # one after the other: the hash is that of this version
+            thresholds[digest(model)] = version.threshold
+            swaps += 1
+
+    def watch() -> None:
+        while not over.wait(0.5):
+            memory.append(resident(process))
+
+    with ThreadPoolExecutor(2) as threads:
+        thresholds[digest(model)] = detector.threshold
+        beside = [threads.submit(work) for work in (replace, watch)]
+        started = time.perf_counter()
+        answers = asked(port, bodies, options.clients, _count(options.requests))
+        took = time.perf_counter() - started
+        over.set()
+        for one in beside:
+            one.result()
+    lost = sum(one.told is None for one in answers)
+    wrong = sum(
+        one.told is not None
+        and (
+            one.told["score"] != scores[one.image]
+            or one.told["threshold"] != thresholds[str(one.told["sha256"])]
+        )
+        for one in answers
+    )
+    return {
+        "requests": len(answers),
+        "swaps": swaps,
+        "lost": lost,
+        "wrong": wrong,
+        "rate": len(answers) / took,
+        "p99_ms": 1e3 * float(np.percentile([one.seconds for one in answers], 99)),
+        "early_mb": float(np.median(memory[len(memory) // 10 : len(memory) // 10 + 5])),
+        "late_mb": float(np.median(memory[-5:])),
+        "most_mb": max(memory),
+    }
+
+
+def bare_graph(detector: Detector, images: Sequence[Path]) -> Callable[[int], object]:
+    """The scoring graph alone, at every scale, on views that are prepared."""
+    runtime, views = detector.runtime, detector.config.views
+    sessions = runtime.side_by_side
+    prepared = []
+    for image in images[:16]:
+        source = detector.opened(image)
+        prepared.append(
+            [
+                source.pixels(view, one.where)
+                for view, head in zip(views, runtime.heads, strict=True)
+                for one in source.placed(view, head.grid)
+            ]
+        )
+
+    def once(i: int) -> object:
+        seen = prepared[i % len(prepared)]
+        return [runtime.score(scale, sessions[scale], pixels) for scale, pixels in enumerate(seen)]
+
+    return once
+
+
+def _scored(detector: Detector, image: Path) -> object:
+    return detector.score_opened(detector.opened(image)).regions
+
+
+def per_second(work: Callable[[int], object], seconds: float) -> float:
+    """How often it can be called on all cores."""
+    end = time.perf_counter() + seconds
+
+    def repeated(first: int) -> int:
+        done = 0
+        while time.perf_counter() < end:
+            work(first + done)
+            done += 1
+        return done
+
+    with ThreadPoolExecutor(available_cores()) as threads:
+        return sum(threads.map(repeated, range(available_cores()))) / seconds
+
+
+def asked(port: int, bodies: Sequence[bytes], clients: int, goes_on: Callable[[], bool]) -> list[Answered]:
+    """All answers to clients that ask one after the other, as long as `goes_on()`."""
+
+    def client(number: int) -> list[Answered]:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        answers, i = [], number
+        while goes_on():
+            image = i % len(bodies)
+            started = time.perf_counter()
+            told = _ask(connection, bodies[image])
+            answers.append(Answered(image, time.perf_counter() - started, told))
+            i += clients
+        connection.close()
+        return answers
+
+    with ThreadPoolExecutor(clients) as threads:
+        return [one for answers in threads.map(client, range(clients)) for one in answers]
+
+
+def _ask(connection: http.client.HTTPConnection, body: bytes) -> dict[str, object] | None:
+    try:
+        connection.request("POST", SCORE, body, {"Content-Type": "application/octet-stream"})
+        answer = connection.getresponse()
+        content = answer.read()
+        if answer.status != 200:
+            return None
+        told: dict[str, object] = json.loads(content)["results"][0]
+        return told
+    except (OSError, http.client.HTTPException):
+        connection.close()
+        return None
+
+
+def _for(seconds: float) -> Callable[[], bool]:
+    end = time.perf_counter() + seconds
+    return lambda: time.perf_counter() < end
+
+
+def _count(n: int) -> Callable[[], bool]:
+    left, lock = iter(range(n)), threading.Lock()
+
+    def goes_on() -> bool:
+        with lock:
+            return next(left, None) is not None
+
+    return goes_on
+
+
+def digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def resident(process: int) -> float:
+    """Resident memory of a process now, in MB."""
+    pages = int(Path(f"/proc/{process}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+@contextmanager
+def service(model: Path) -> Iterator[tuple[int, int]]:
+    """`mhpatchcore serve MODEL`, and its process and port."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = int(free.getsockname()[1])
+    command = [sys.executable, "-m", "mhpatchcore", "serve", str(model), "--port", str(port)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        while process.poll() is None:
+            try:
+                socket.create_connection(("127.0.0.1", port)).close()
+                break
+            except OSError:
+                time.sleep(0.1)
+        yield process.pid, port
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+"""`mhpatchcore serve MODEL... | FOLDER`"""
+
+from __future__ import annotations
+
+import os
+from ipaddress import ip_address
+from pathlib import Path
+
+import typer
+
+from mhpatchcore.cli.console import warn
+from mhpatchcore.errors import UserError
+
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+SHORTEST = 16  # letters of a token
+
+
+def serve(
+    models: list[Path] = typer.Argument(
+        ..., metavar="MODEL... | FOLDER", help="Model files written by `fit`, or a folder of them."
+    ),
+    host: str = typer.Option("127.0.0.1", help="The address to listen at; 0.0.0.0 is every one."),
+    port: int = typer.Option(8080, min=1, max=65535, help="The port to listen at."),
+    token_file: Path = typer.Option(
+        None, metavar="FILE", help="A file that holds a token, which everybody who asks must give."
+    ),
+    without_token: bool = typer.Option(
+        False, "--without-token", help="Let the whole network ask, where --host is not this machine alone."
+    ),
+    workers: int = typer.Option(
+        None, min=1, metavar="N", help="Images that are scored at a time (default: one per core)."
+    ),
+    queue: int = typer.Option(
+        32, min=1, metavar="N", help="Requests that may wait; others are told to come again."
+    ),
+    max_bytes: int = typer.Option(64_000_000, min=1, metavar="N", help="Bytes of a request, at most."),
+    max_pixels: int = typer.Option(100_000_000, min=1, metavar="N", help="Pixels of an image, at most."),
+    timeout: float = typer.Option(
+        30.0, min=0.1, metavar="SECONDS", help="Until a request must have its answer."
+    ),
+) -> None:
+    """Answer HTTP: post an image, get score, verdict, regions and heatmap; with a page to look at, at /.
+
+    A model file that is replaced is served from the next request on. Needs: pip install 'mhpatchcore[serve]'
+
+    Example: mhpatchcore serve part.mhpc --port 8080
+    """
+    try:
+        from mhpatchcore.deploy.serve.app import create_app
+        from mhpatchcore.deploy.serve.limits import Limits
+        from mhpatchcore.deploy.serve.running import run
+    except ModuleNotFoundError as error:
+        if str(error.name).startswith("mhpatchcore"):
+            raise
+        raise UserError(
+            f"serving needs {error.name}, which is not installed: pip install 'mhpatchcore[serve]'"
+        ) from error
+    token = None if token_file is None else read_token(token_file)
+    alone = is_loopback(host)
+    if not alone and token is None:
+        if not without_token:
+            raise UserError(
+                f"--host {host} opens the service to the network: give --token-file FILE, or --without-token"
+            )
+        warn("everybody in the network may ask this service, and change its models")
+    chosen = {} if workers is None else {"workers": workers}
+    limits = Limits(max_bytes=max_bytes, max_pixels=max_pixels, queue=queue, timeout=timeout, **chosen)
+    # who knows the token may ask by any name, for example through a proxy
+    app = create_app(models, limits, token, LOOPBACK if token is None and alone else None)
+    names = ", ".join(served.name for served in app.state.service.models.served)
+    place = f"[{host}]" if ":" in host else host
+    print(f"serving {names} at http://{place}:{port}", flush=True)
+    run(app, host, port)
+
+
+def read_token(path: Path) -> str:
+    """The token in a file; one that others may read is told."""
+    try:
+        token = path.read_text(encoding="utf-8").strip()
+        readable = path.stat().st_mode & 0o077
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"cannot read the token in {path}: {error}") from error
+    if len(token) < SHORTEST or not (token.isascii() and token.isprintable()) or " " in token:
+        raise UserError(
+            f"{path} holds no token: write one line of {SHORTEST} letters or more, "
+            f"for example `openssl rand -hex 32 > {path}`"
+        )
+    if readable and os.name == "posix":
+        warn(f"others on this machine may read {path}: chmod 600 {path}")
+    return token
+
+
+def is_loopback(host: str) -> bool:
+    """
+    >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("0.0.0.0"), is_loopback("box.local")
+    (True, True, False, False)
+    """
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,120 @@
+"""`mhpatchcore watch MODEL INBOX --out OUTBOX`"""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import typer
+
+from mhpatchcore.cli.console import WorkersOption, counted, printable, warn
+from mhpatchcore.cli.serve import read_token
+from mhpatchcore.errors import UserError
+
+
+def watch(
+    model: str = typer.Argument(
+        ..., help="A model file, or a model of a service: http://127.0.0.1:8080/v1/models/NAME"
+    ),
+    inbox: Path = typer.Argument(..., help="The folder into which images are written."),
+    out: Path = typer.Option(
+        ..., "--out", metavar="DIR", help="The folder for results, and for the journal."
+    ),
+    sort: bool = typer.Option(
+        False, "--sort", help="Move images into good/, rejected/ and broken/ of that folder."
+    ),
+    csv: Path = typer.Option(
+        None, "--csv", metavar="FILE", help="Add a line for every image to this CSV file."
+    ),
+    mqtt: str = typer.Option(
+        None,
+        metavar="URL",
+        envvar="MHPATCHCORE_MQTT",
+        help="Publish every result there: mqtt://user:password@broker:1883/topic; mqtts:// is over TLS.",
+    ),
+    webhook: str = typer.Option(
+        None, metavar="URL", envvar="MHPATCHCORE_WEBHOOK", help="Post every result there, as JSON."
+    ),
+    once: bool = typer.Option(False, "--once", help="Judge what is there, and end."),
+    settle: float = typer.Option(
+        1.0, min=0, metavar="SECONDS", help="A file is complete once it has not changed for so long."
+    ),
+    done: str = typer.Option(
+        "",
+        metavar="SUFFIX",
+        help="A file is complete once there is one beside it with this ending, e.g. .done",
+    ),
+    token_file: Path = typer.Option(None, metavar="FILE", help="A file that holds the token of the service."),
+    workers: int = WorkersOption,
+    as_json: bool = typer.Option(False, "--json", help="Print a line of JSON for every image."),
+    quiet: bool = typer.Option(False, "--quiet", "-q", help="Print nothing for images."),
+) -> None:
+    """Judge images as they arrive in a folder: once each, also after a crash; results wait for a network that is gone.
+
+    Example: mhpatchcore watch part.mhpc /line/camera --out /line/results --sort --mqtt mqtt://broker/line1
+    """
+    from mhpatchcore.deploy import watch as watching
+    from mhpatchcore.deploy.serve.registry import Registry
+    from mhpatchcore.deploy.watch_journal import Journal
+    from mhpatchcore.deploy.watch_judging import by_model, by_service, is_address, patiently
+    from mhpatchcore.deploy.watch_sending import Forwarding
+    from mhpatchcore.deploy.watch_sending import mqtt as by_mqtt
+    from mhpatchcore.deploy.watch_sending import webhook as by_webhook
+    from mhpatchcore.runtime.parallel import available_cores
+
+    name = model.rstrip("/").rpartition("/")[2].removesuffix(".mhpc")
+    senders = {
+        **({"mqtt": by_mqtt(mqtt, f"mhpatchcore/{name}")} if mqtt else {}),
+        **({"webhook": by_webhook(webhook)} if webhook else {}),
+    }
+    line = watching.Line(inbox, out, sort, csv, settle, done, tuple(senders))
+    line.check()
+    models = None if is_address(model) else Registry([Path(model)])
+    if models is not None and len(models.served) != 1:
+        raise UserError(f"{model} holds several models: give one of them")
+    token = None if token_file is None else read_token(token_file)
+    judge = by_service(model, token) if models is None else by_model(models)
+    with watching.outbox_for_one(out) as path, _stopping() as stop:
+        journal = Journal(path)
+        again = watching.finish_earlier(line, journal)
+        if again:
+            warn(f"{counted(again, 'file')} of a run that was stopped: finished now")
+        patient = patiently(judge, lambda seconds: once or stop.wait(seconds), warn)
+        forwarding = [Forwarding(journal, target, send, warn) for target, send in senders.items()]
+        refresh = (lambda: None) if models is None else models.refresh
+        cores = workers or available_cores()
+        for told in watching.watched(line, journal, patient, cores, stop, once, refresh):
+            for one in forwarding:
+                one.wake()
+            _print(told, as_json, quiet)
+        for one in forwarding:
+            one.end()
+        left = journal.waiting(list(senders))
+        if left:
+            warn(f"{counted(left, 'message')} could not be sent: they wait for the next run")
+        journal.close()
+
+
+@contextmanager
+def _stopping() -> Iterator[threading.Event]:
+    """An event that a signal sets: what has begun is finished."""
+    stop = threading.Event()
+    before = {sig: signal.signal(sig, lambda *_: stop.set()) for sig in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield stop
+    finally:
+        for sig, handler in before.items():
+            signal.signal(sig, handler)
+
+
+def _print(told: dict[str, object], as_json: bool, quiet: bool) -> None:
+    if as_json:
+        print(json.dumps(told), flush=True)
+    elif not quiet:
+        score = told.get("score")
+        shown = f"{score:9.4g}" if isinstance(score, float) else f"{'–':>9}"
+        print(f"{shown}  {told['verdict']!s:<12}  {printable(str(told['image']))}", flush=True)

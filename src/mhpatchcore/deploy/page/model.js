@@ -1,0 +1,338 @@
+// A model: its scores, its threshold and what another would mean, drift, the promise, its life, and the way back.
+
+import { json } from "./api.js";
+import { histogram } from "./charts.js";
+import { $, counted, day, glyph, h, num, percent, toast } from "./dom.js";
+import { propose } from "./propose.js";
+import { loadModel, loadModels, on, state } from "./state.js";
+
+let [rates, drift, kept] = [[], null, null];
+let step = null; // of the slider; null is the model's own rate
+let loading = 0;
+
+export function prepareModel() {
+  on("details", () => $("view-model").hidden || loadAll());
+  on("models", () => $("view-model").hidden || loadAll());
+}
+
+let soon = null;
+export function partScored() {
+  if ($("view-model").hidden || soon) return;
+  soon = setTimeout(() => {
+    soon = null;
+    loadAll(true);
+  }, 1500);
+}
+
+export async function loadAll(again = false) {
+  const name = state.model;
+  const mine = ++loading;
+  const path = `/v1/models/${encodeURIComponent(name)}`;
+  try {
+    const found = await Promise.all([
+      json(`${path}/rates`),
+      json(`${path}/drift`),
+      json(`${path}/versions`),
+      json(path),
+    ]);
+    if (mine !== loading) return;
+    [rates, drift, kept, state.details] = found;
+    if (!again || document.activeElement?.id !== "rate-slider") draw(); // a slider in somebody's hand stays
+  } catch (error) {
+    toast(error.message, "bad");
+  }
+}
+
+// the step of the slider that has the model's own rate
+const own = () =>
+  rates.reduce(
+    (best, one, i) =>
+      Math.abs(one.false_alarm - state.details.false_alarm) <
+      Math.abs(rates[best].false_alarm - state.details.false_alarm)
+        ? i
+        : best,
+    0,
+  );
+
+function draw() {
+  const details = state.details;
+  const focused = document.activeElement?.id;
+  $("view-model").replaceChildren(
+    h(
+      "div",
+      { class: "page-head" },
+      h("h2", {}, details.name),
+      h(
+        "p",
+        { class: "lead" },
+        `Learnt from ${counted(details.images_learnt, "good part")} with ${details.network}; the bank keeps ${details.rows} patches. `,
+        details.problem && h("b", {}, details.problem),
+      ),
+    ),
+    h(
+      "div",
+      { class: "model" },
+      h("div", { class: "column" }, threshold(), life()),
+      h("div", { class: "column" }, promise(), drifting(), versions()),
+    ),
+  );
+  if (focused === "rate-slider") $("rate-slider")?.focus();
+}
+
+function threshold() {
+  const details = state.details;
+  if (!rates.length)
+    return h(
+      "section",
+      { class: "card scores" },
+      h("h3", {}, "Scores"),
+      h(
+        "p",
+        { class: "empty" },
+        "The model has no calibration scores, so it judges nothing. Recalibrate it with good parts under Learn.",
+      ),
+    );
+  const at = Math.min(step ?? own(), rates.length - 1);
+  const drawing = h("div", { class: "histogram", id: "histogram" });
+  const told = h("p", { class: "told", id: "rate-told" });
+  const set = h("button", { type: "button", class: "primary", id: "rate-set" }, "Preview this threshold");
+  const slider = h("input", {
+    type: "range",
+    id: "rate-slider",
+    min: 0,
+    max: rates.length - 1,
+    value: at,
+    "aria-label": "Share of good parts that may be rejected",
+  });
+  const show = () => {
+    const one = rates[slider.value];
+    const is_own = Number(slider.value) === own();
+    step = is_own ? null : Number(slider.value);
+    const limit = is_own ? details.threshold : one.threshold;
+    const small = matchMedia("(max-width: 720px)").matches;
+    drawing.replaceChildren(histogram(details.calibration_scores, drift?.scores ?? [], limit, small));
+    slider.setAttribute("aria-valuetext", `${percent(one.false_alarm)}, threshold ${num(limit)}`);
+    const n = details.calibration_scores.length;
+    told.replaceChildren(
+      h("b", {}, `About ${percent(one.false_alarm)} of good parts would be rejected`),
+      `, with a threshold of ${num(limit)}: ${Math.round(one.share * n)} of the ${n} calibration scores lie above it`,
+      one.recent_share === null
+        ? "."
+        : `, and ${percent(one.recent_share)} of the last ${counted(drift.scores.length, "part")}.`,
+      is_own ? " This is the threshold in use." : "",
+    );
+    set.disabled = is_own;
+  };
+  slider.addEventListener("input", show);
+  set.addEventListener("click", async () => {
+    const { false_alarm } = rates[slider.value];
+    if (
+      await propose(`Reject about ${percent(false_alarm)} of good parts`, {
+        action: "recalibrate",
+        false_alarm,
+        ids: [],
+      })
+    )
+      step = null;
+  });
+  show();
+  return h(
+    "section",
+    { class: "card scores" },
+    h("h3", {}, "Scores and threshold"),
+    h(
+      "p",
+      { class: "key" },
+      h(
+        "span",
+        {},
+        h("span", { class: "swatch steps" }),
+        `${counted(details.calibration_scores.length, "good part")} of the calibration`,
+      ),
+      h("span", {}, h("span", { class: "swatch bars" }), `the last ${counted(drift?.scores.length ?? 0, "part")}`),
+    ),
+    drawing,
+    h(
+      "div",
+      { class: "rate" },
+      h("span", { class: "muted" }, "fewer false alarms"),
+      slider,
+      h("span", { class: "muted" }, "more defects found"),
+    ),
+    told,
+    set,
+  );
+}
+
+function promise() {
+  const { observed_rate: observed, promised_rate: promised, observed_parts: n, alarm } = state.details;
+  const heading = h("h3", {}, "Rejections against the promise");
+  if (promised === null)
+    return h(
+      "section",
+      { class: "card" },
+      heading,
+      h("p", { class: "empty" }, "Without a threshold nothing is promised."),
+    );
+  const most = Math.max(promised, observed ?? 0, 0.02) * 1.15;
+  const bar = (name, share, tone) =>
+    h(
+      "div",
+      { class: "rate-bar" },
+      h("span", {}, name),
+      h(
+        "span",
+        { class: "rate-track" },
+        h("span", { class: `rate-fill ${tone}`, css: { width: `${(100 * (share ?? 0)) / most}%` } }),
+      ),
+      h("b", {}, percent(share)),
+    );
+  const words =
+    observed === null
+      ? "No parts have been scored with this model yet."
+      : alarm
+        ? "Far more than good parts alone would give: there are defects, or the line has changed."
+        : `What ${counted(n, "part")} would give if nearly all were good, within chance.`;
+  return h(
+    "section",
+    { class: "card" },
+    heading,
+    bar("promised", promised, ""),
+    bar("observed", observed, alarm ? "bad" : "ink"),
+    h("p", { class: alarm ? "banner bad" : "muted" }, alarm && glyph("anomalous", 18), alarm && " ", words),
+  );
+}
+
+function drifting() {
+  const heading = h("h3", {}, "Has the line changed?");
+  if (!drift?.n)
+    return h("section", { class: "card" }, heading, h("p", { class: "empty" }, "No parts to compare yet."));
+  const sentence = drift.verdict.charAt(0).toUpperCase() + drift.verdict.slice(1);
+  return h(
+    "section",
+    { class: "card" },
+    heading,
+    h(
+      "p",
+      { class: drift.is_drift ? "banner bad" : "" },
+      drift.is_drift && glyph("anomalous", 18),
+      drift.is_drift && " ",
+      `${sentence}.`,
+    ),
+    h(
+      "dl",
+      { class: "facts" },
+      [
+        ["Median then", num(drift.reference_median)],
+        ["Median now", num(drift.median)],
+        ["Parts compared", `${drift.n} with ${drift.n_reference}`],
+      ].map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))),
+    ),
+  );
+}
+
+const DEEDS = {
+  fit: "Fitted",
+  update: "Learnt",
+  calibrate: "Calibrated",
+  merge: "Merged",
+  undo: "Taken back",
+  learn: "Learnt",
+  recalibrate: "Recalibrated",
+};
+
+function life() {
+  const told = (event) => {
+    const from = event.source ? ` from ${event.source}` : "";
+    if (event.what === "calibrate")
+      return `at ${percent(event.false_alarm)}${event.images ? `, with ${counted(event.images, "part")}${from}` : ""}`;
+    return `${counted(event.images, "image")}${from}${event.what === "fit" ? "" : `, ${event.total} in all`}`;
+  };
+  const events = [...state.details.history].reverse();
+  return h(
+    "section",
+    { class: "card" },
+    h("h3", {}, "History"),
+    h(
+      "ol",
+      { class: "timeline" },
+      events.map((one) =>
+        h(
+          "li",
+          {},
+          h("b", {}, DEEDS[one.what] ?? one.what),
+          ` ${told(one)}`,
+          h("span", { class: "muted line" }, `${day(one.when)}${one.who ? `, ${one.who}` : ""}`),
+          one.note && h("q", {}, one.note),
+        ),
+      ),
+    ),
+  );
+}
+
+function versions() {
+  const row = (one) =>
+    h(
+      "li",
+      { class: one.in_use ? "in-use" : "" },
+      h(
+        "div",
+        {},
+        h("code", {}, one.version),
+        " ",
+        one.in_use
+          ? h("span", { class: "tag good" }, "in use")
+          : h("span", { class: "muted" }, `until ${day(one.until)}`),
+        h(
+          "span",
+          { class: "muted line" },
+          `${counted(one.images, "image")}, ${percent(one.false_alarm)} · ${(DEEDS[one.what] ?? one.what).toLowerCase()} ${day(one.when)}${one.who ? `, ${one.who}` : ""}`,
+        ),
+      ),
+      !one.in_use &&
+        h(
+          "button",
+          {
+            type: "button",
+            class: "small",
+            "aria-label": `Go back to version ${one.version}`,
+            onclick: () => undo(one.version),
+          },
+          "Go back",
+        ),
+    );
+  const undone = kept.changes.filter((one) => one.what === "undo");
+  return h(
+    "section",
+    { class: "card" },
+    h("h3", {}, "Versions"),
+    kept.versions.length === 1 &&
+      h(
+        "p",
+        { class: "muted" },
+        "Once the model changes, its earlier versions are listed here, each one a click away.",
+      ),
+    h("ul", { class: "versions" }, kept.versions.map(row)),
+    undone.length > 0 &&
+      h(
+        "p",
+        { class: "muted" },
+        `Taken back ${undone.length === 1 ? "once" : `${undone.length} times`}, last ${day(undone[0].at)}${undone[0].who ? ` by ${undone[0].who}` : ""}.`,
+      ),
+  );
+}
+
+async function undo(version) {
+  try {
+    await json(`/v1/models/${encodeURIComponent(state.model)}/undo`, {
+      method: "POST",
+      body: { version, who: state.who },
+    });
+    step = null;
+    await loadModels();
+    await loadModel();
+    toast(`Version ${version} is in use again.`, "good");
+  } catch (error) {
+    toast(error.message, "bad");
+  }
+}

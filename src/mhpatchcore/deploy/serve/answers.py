@@ -1,0 +1,118 @@
+"""What is answered, as JSON takes it: pure functions of models and results."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import PurePath
+from typing import Any
+
+import numpy as np
+
+from mhpatchcore.calibration.conformal import Calibration
+from mhpatchcore.deploy.serve.images import Sent
+from mhpatchcore.deploy.serve.registry import Served
+from mhpatchcore.model.history import Event
+from mhpatchcore.result import Result
+from mhpatchcore.runtime.texts import representable, without_paths
+
+RATES = 100  # steps of the slider
+LARGEST_RATE = 0.5
+
+
+def model_facts(served: Served, observed: dict[str, Any], problem: str | None) -> dict[str, Any]:
+    """What a list of models tells of one."""
+    model, calibration = served.detector.model, served.detector.calibration
+    facts = {
+        "name": served.name,
+        "file": served.path.name,
+        "sha256": served.sha256,
+        "threshold": calibration.threshold,
+        "false_alarm": calibration.false_alarm,
+        "calibration_images": calibration.n,
+        "scales": [
+            {"size": str(size), "rows": len(scale.raw), "dimensions": scale.whitening.k}
+            for size, scale in zip(model.config.sizes, model.scales, strict=True)
+        ],
+        "images_learnt": model.n_learnt,
+        "rows": model.rows,
+        "network": model.scales[0].backbone.info.name,
+        "version": model.history[-1].version if model.history else None,
+        "loaded_at": served.loaded_at,
+        "problem": problem,
+    }
+    return _told(facts | observed)
+
+
+def model_details(served: Served) -> dict[str, Any]:
+    """What is told of a model by itself, beside its facts."""
+    detector = served.detector
+    return _told(
+        {
+            "history": [event_facts(event) for event in detector.history],
+            "calibration_scores": sorted(map(float, detector.calibration.scores)),
+            "config": detector.config.to_json(),
+        }
+    )
+
+
+def event_facts(event: Event) -> dict[str, Any]:
+    """A step of a model's life; of the place of its images only the last name."""
+    return event.to_json() | {"source": PurePath(event.source).name}
+
+
+def rates(calibration: Calibration, recent: Sequence[float]) -> list[dict[str, Any]]:
+    """For a slider: at rates that the calibration supports the threshold, and the share of scores above it.
+
+    >>> from mhpatchcore.calibration.conformal import calibrate
+    >>> scores = np.arange(1, 10, dtype=np.float32)
+    >>> rates(calibrate(scores, scores, 0.1, "held-out"), [5.5, 9.5])[0]
+    {'false_alarm': 0.1, 'threshold': 9.0, 'share': 0.0, 'recent_share': 0.5}
+    """
+    n = calibration.n
+    ranks: list[int] = sorted({int(rank) for rank in np.linspace(1, max(1, (n + 1) * LARGEST_RATE), RATES)})
+    steps = [calibration.at_rate(rank / (n + 1)) for rank in ranks if n]
+    return [
+        {
+            "false_alarm": step.false_alarm,
+            "threshold": step.threshold,
+            "share": _share_above(calibration.scores, step.threshold),
+            "recent_share": _share_above(np.asarray(recent), step.threshold) if recent else None,
+        }
+        for step in steps
+    ]
+
+
+def part_answer(
+    id_: str, at: str, sent: Sent, served: Served, result: Result, seconds: dict[str, float]
+) -> dict[str, Any]:
+    """What is told of a scored part; `sha256` is that of the model file that judged it."""
+    told = result.to_json()
+    return _told(
+        {
+            "id": id_,
+            "at": at,
+            "part": sent.part,
+            "name": sent.name,
+            "model": served.name,
+            "sha256": served.sha256,
+            **{name: told[name] for name in ("score", "threshold", "p_value", "verdict", "is_anomalous")},
+            "size": result.size,
+            "regions": [asdict(region) for region in result.regions],
+            "seconds": {name: round(value, 6) for name, value in seconds.items()},
+        }
+    )
+
+
+def broken_answer(sent: Sent, served: Served, message: str) -> dict[str, Any]:
+    """What is told of one image among others that has no result."""
+    return {"id": None, "part": sent.part, "name": sent.name, "model": served.name, "error": message}
+
+
+def _share_above(scores: Any, threshold: float) -> float:
+    return float(np.mean(scores > threshold))
+
+
+def _told(facts: dict[str, Any]) -> dict[str, Any]:
+    told: dict[str, Any] = without_paths(representable(facts))
+    return told

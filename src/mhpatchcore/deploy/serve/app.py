@@ -1,0 +1,177 @@
+"""The application: routes, errors as JSON, the page. `create_app` makes one of models."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from fastapi import Depends, FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response
+from fastapi.staticfiles import StaticFiles
+from starlette.datastructures import MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from mhpatchcore import __version__, deploy
+from mhpatchcore.deploy.serve import inbox_routes, v1, v2
+from mhpatchcore.deploy.serve.limits import Limits
+from mhpatchcore.deploy.serve.refusals import Refused
+from mhpatchcore.deploy.serve.registry import Served
+from mhpatchcore.deploy.serve.service import Service
+
+LOOK = 1.0  # seconds between looks at the model files
+PAGE = Path(deploy.__file__).parent / "page"
+SAFE = ("GET", "HEAD", "OPTIONS")
+HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Content-Security-Policy": "default-src 'self'; img-src 'self' data: blob:; media-src 'self' blob:; "
+    "frame-ancestors 'none'; base-uri 'none'; form-action 'self'",
+}
+
+
+def create_app(
+    models: Iterable[str | Path],
+    limits: Limits | None = None,
+    token: str | None = None,
+    hosts: Iterable[str] | None = None,
+) -> FastAPI:
+    """A service for these models (files, or folders of them) that answers HTTP.
+
+    `hosts` are the names under which it may be asked (None: any): a page of another site cannot reach a service on
+    this machine by giving it a name of its own.
+    """
+    service = Service.of(models, limits, token)
+    app = FastAPI(
+        title="mhpatchcore",
+        version=__version__,
+        description="Finds defects from images of good parts alone.",
+        docs_url=None,  # it would fetch its scripts from elsewhere
+        redoc_url=None,
+        lifespan=_lifespan,
+    )
+    app.state.service = service
+    app.state.jobs = inbox_routes.jobs_for(service)
+    app.add_middleware(Guard, service=service, hosts=None if hosts is None else frozenset(hosts))
+
+    @app.get("/metrics", tags=["metrics"], dependencies=[Depends(v1.check_token)], response_class=Response)
+    async def metrics(service: Annotated[Service, Depends(v1.service_of)]) -> Response:
+        """Counts, times and rates for Prometheus."""
+        facts = [service.facts(served) for served in service.models.served]
+        text = service.metrics.text(facts, service.pool.accepted)
+        return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    for router in (v1.router, inbox_routes.router, v2.health, v2.router):
+        app.include_router(router)
+    _add_page(app)
+    app.add_exception_handler(Refused, _on_refused)
+    app.add_exception_handler(HTTPException, _on_http_error)
+    app.add_exception_handler(RequestValidationError, _on_invalid)
+    app.add_exception_handler(Exception, _on_fault)
+    return app
+
+
+def _add_page(app: FastAPI) -> None:
+    """The files of the page at their names, each a route: a mount at / would answer 404 where 405 is right."""
+    files = StaticFiles(directory=PAGE)
+    for file in sorted(PAGE.iterdir()):
+        for path in (f"/{file.name}", *(["/"] if file.name == "index.html" else [])):
+
+            async def get(request: Request, name: str = file.name) -> Response:
+                return await files.get_response(name, request.scope)
+
+            app.add_route(path, get, methods=["GET"], include_in_schema=False)
+
+
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    """Look at the model files while the service runs; at the end wait for what is under way."""
+    service: Service = app.state.service
+    loop = asyncio.get_running_loop()
+
+    def swapped(served: Served) -> None:
+        service.metrics.swapped(served.name)
+        loop.call_soon_threadsafe(lambda: service.parts.tell("model", service.facts(served)))
+
+    service.models.swapped = swapped
+    looking = asyncio.create_task(_look(service))
+    yield
+    looking.cancel()
+    with suppress(asyncio.CancelledError):
+        await looking
+    service.close()
+    await asyncio.to_thread(app.state.jobs.close)
+    await asyncio.to_thread(service.pool.end)
+
+
+async def _look(service: Service) -> None:
+    while True:
+        await asyncio.sleep(LOOK)
+        await asyncio.to_thread(service.models.refresh)
+
+
+class Guard:
+    """Before and after all routes: refuses what pages of other sites ask, adds headers, counts answers."""
+
+    def __init__(self, app: ASGIApp, service: Service, hosts: frozenset[str] | None) -> None:
+        self._app, self._service, self._hosts = app, service, hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+                route = getattr(scope.get("route"), "path", "other")
+                self._service.metrics.answered(route, message["status"])
+            await send(message)
+
+        refused = _refused(Request(scope), self._hosts)
+        answer = self._app if refused is None else _told(refused)
+        await answer(scope, receive, with_headers)
+
+
+def _refused(request: Request, hosts: frozenset[str] | None) -> Refused | None:
+    """Requests that a page of another site makes in somebody's browser."""
+    if hosts is not None and (request.url.hostname or "") not in hosts:
+        return Refused(403, "host", "the service is not asked by this name")
+    origin = request.headers.get("origin")
+    if request.method not in SAFE and origin and urlsplit(origin).netloc != request.headers.get("host"):
+        return Refused(403, "origin", "requests of pages from other sites are not taken")
+    return None
+
+
+def _told(refused: Refused) -> JSONResponse:
+    return JSONResponse({"error": refused.message}, refused.status, refused.headers)
+
+
+async def _on_refused(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, Refused)
+    v1.service_of(request).count_refused(request.path_params.get("name", ""), error)
+    return _told(error)
+
+
+async def _on_http_error(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)
+    return JSONResponse({"error": str(error.detail)}, error.status_code, error.headers)
+
+
+async def _on_invalid(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestValidationError)
+    told = "; ".join(f"{'.'.join(map(str, one['loc'][1:]))}: {one['msg']}" for one in error.errors())
+    return JSONResponse({"error": told or "the request is not valid"}, 422)
+
+
+async def _on_fault(_: Request, error: Exception) -> JSONResponse:
+    """A fault of the service: its traceback goes to the log, not to who asked."""
+    return JSONResponse({"error": "the service has failed on this request; its log says why"}, 500)

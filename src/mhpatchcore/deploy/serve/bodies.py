@@ -1,0 +1,102 @@
+"""Bodies of requests, read as far as the limits allow."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+from fastapi import Request
+from starlette.datastructures import Headers, UploadFile
+from starlette.formparsers import MultiPartException, MultiPartParser
+
+from mhpatchcore.deploy.serve.images import Sent
+from mhpatchcore.deploy.serve.limits import Limits
+from mhpatchcore.deploy.serve.refusals import Refused, too_large, unreadable
+
+BINARY = ("application/octet-stream", "binary/octet-stream")
+LONGEST = 200  # letters of a name or an id
+
+
+class _InMemory(MultiPartParser):
+    """Files stay in memory, which the limit on the body bounds, and never touch the disk."""
+
+    spool_max_size = 2**40
+
+
+async def body_of(request: Request, limits: Limits) -> bytes:
+    """The body; one that is too large is refused, and so is one that does not come."""
+    declared = request.headers.get("content-length", "")
+    if declared.isdigit() and int(declared[:18]) > limits.max_bytes:
+        raise _too_large(limits)
+    if request.headers.get("content-encoding", "identity") != "identity":
+        raise Refused(415, "type", "send the body as it is: compressed ones are not taken")
+    content = bytearray()
+    try:
+        async with asyncio.timeout(limits.timeout):
+            async for chunk in request.stream():
+                content += chunk
+                if len(content) > limits.max_bytes:
+                    raise _too_large(limits)
+    except TimeoutError:
+        raise Refused(408, "timeout", f"the body did not come within {limits.timeout:g} seconds") from None
+    return bytes(content)
+
+
+async def images_of(request: Request, limits: Limits, parts: Sequence[str]) -> tuple[list[Sent], bool]:
+    """The images in a body, and whether they are several by their form: a file as it is, or multipart/form-data.
+
+    `parts` are the caller's ids for them, in their order; those in the form come before.
+    """
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind == "multipart/form-data":
+        return await _from_form(await body_of(request, limits), request.headers, limits, parts), True
+    if kind and not kind.startswith("image/") and kind not in BINARY:
+        raise Refused(
+            415, "type", "send an image (image/png, …), application/octet-stream or multipart/form-data"
+        )
+    body = await body_of(request, limits)
+    if not body:
+        raise unreadable("the body is empty: send an image")
+    name = request.query_params.get("name") or "image"
+    return [Sent(body, name[:LONGEST], parts[0][:LONGEST] if parts else None)], False
+
+
+async def _from_form(body: bytes, headers: Headers, limits: Limits, parts: Sequence[str]) -> list[Sent]:
+    async def whole() -> AsyncIterator[bytes]:
+        yield body
+
+    most = limits.max_images
+    try:
+        form = await _InMemory(headers, whole(), max_files=most, max_fields=most).parse()  # type: ignore[arg-type]
+    except MultiPartException as error:
+        if error.message.startswith("Too many"):
+            raise too_large(f"a request has at most {most} images") from None
+        raise unreadable("the form cannot be read: send multipart/form-data with files") from None
+    except Exception as error:  # the parser raises what its callbacks do, such as KeyError without a boundary
+        raise unreadable("the form cannot be read: send multipart/form-data with files") from error
+    files = [value for _, value in form.multi_items() if isinstance(value, UploadFile)]
+    ids = [
+        str(value) for key, value in form.multi_items() if key == "part" and not isinstance(value, UploadFile)
+    ]
+    ids += list(parts)
+    if not files:
+        raise unreadable("the form holds no file: give them in the field images")
+    named = [((file.filename or "image")[:LONGEST], await file.read()) for file in files]
+    return [
+        Sent(content, name, ids[i][:LONGEST] if i < len(ids) else None)
+        for i, (name, content) in enumerate(named)
+    ]
+
+
+async def json_of(request: Request, limits: Limits) -> Any:
+    """A small JSON document."""
+    try:
+        return json.loads(await body_of(request, limits))
+    except (ValueError, RecursionError):
+        raise unreadable("the body is no JSON") from None
+
+
+def _too_large(limits: Limits) -> Refused:
+    return too_large(f"the body has more than {limits.max_bytes} bytes, the most that are taken")

@@ -1,0 +1,62 @@
+"""Counts and times for Prometheus; what is known elsewhere is asked for when it is scraped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+SECONDS = (0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+PREFIX = "mhpatchcore"
+GAUGES = {
+    "observed_rate": "Share of the last parts that were rejected",
+    "promised_rate": "Share of good parts that the threshold promises to reject",
+    "rejects_p": "Probability of so many rejects or more if all parts were good (binomial)",
+    "alarm": "1 if there are more rejects than the threshold promises (rejects_p < 0.0001)",
+}
+
+
+class Metrics:
+    """Its own registry, so that several services can live in one process."""
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        known: dict[str, Any] = {"namespace": PREFIX, "registry": self._registry}
+        self._requests = Counter("requests", "Answers, by status", ["route", "status"], **known)
+        self._parts = Counter("parts", "Parts that were scored", ["model", "verdict"], **known)
+        self._refused = Counter("refused", "What was not scored, by reason", ["model", "reason"], **known)
+        self._seconds = {
+            phase: Histogram(f"{phase}_seconds", told, ["model"], buckets=SECONDS, **known)
+            for phase, told in (
+                ("queue", "Waiting for a thread"),
+                ("decode", "Decoding the image"),
+                ("compute", "Network, search and map"),
+            )
+        }
+        self._swaps = Counter("swaps", "Models put in place of others", ["model"], **known)
+        self._models = {name: Gauge(name, told, ["model"], **known) for name, told in GAUGES.items()}
+        self._accepted = Gauge("accepted_requests", "Requests that wait for their answer", **known)
+
+    def answered(self, route: str, status: int) -> None:
+        self._requests.labels(route, str(status)).inc()
+
+    def scored(self, model: str, verdict: str, seconds: dict[str, float]) -> None:
+        self._parts.labels(model, verdict).inc()
+        for phase, histogram in self._seconds.items():
+            histogram.labels(model).observe(seconds[phase])
+
+    def refused(self, model: str, reason: str) -> None:
+        self._refused.labels(model, reason).inc()
+
+    def swapped(self, model: str) -> None:
+        self._swaps.labels(model).inc()
+
+    def text(self, models: Iterable[dict[str, Any]], accepted: int) -> bytes:
+        """All of it in Prometheus' format; models are told by their facts."""
+        for facts in models:
+            for name, gauge in self._models.items():
+                value = facts[name]
+                gauge.labels(facts["name"]).set(float("nan") if value is None else value)
+        self._accepted.set(accepted)
+        return bytes(generate_latest(self._registry))

@@ -1,0 +1,73 @@
+"""What a model has seen in service, against what it has promised.
+
+Of the last n parts that a model has judged, k were rejected; p is the rate that its threshold promises for good parts.
+So many rejects or more would come with the probability
+
+    P(X ≥ k),  X ~ Binomial(n, p)
+
+if all parts were good. Below ALARM that is told: there are defects, or the line has changed. The test is looked at
+after every part, and not once: so the level is far below the usual 0.01.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from mhpatchcore.deploy.serve.registry import Served
+from mhpatchcore.inspection.drift import Drift, compare
+from mhpatchcore.result import Result
+
+LAST = 1000  # parts
+ALARM = 1e-4
+
+
+@dataclass
+class Tally:
+    """Of one model: parts since the start, and the scores of the last ones under its present file."""
+
+    parts: int = 0
+    rejected: int = 0
+    sha256: str = ""
+    scores: deque[float] = field(default_factory=lambda: deque(maxlen=LAST))
+
+
+class Observed:
+    """A tally for each model. All on the thread of the event loop."""
+
+    def __init__(self) -> None:
+        self._tallies: dict[str, Tally] = {}
+
+    def add(self, served: Served, result: Result) -> None:
+        tally = self._tallies.setdefault(served.name, Tally())
+        if tally.sha256 != served.sha256:
+            tally.sha256 = served.sha256
+            tally.scores.clear()
+        tally.parts += 1
+        tally.rejected += result.is_anomalous
+        tally.scores.append(result.score)
+
+    def scores(self, served: Served) -> list[float]:
+        """Of the last parts that this very file has judged."""
+        tally = self._tallies.get(served.name)
+        return list(tally.scores) if tally is not None and tally.sha256 == served.sha256 else []
+
+    def drift(self, served: Served) -> Drift | None:
+        """None where there is nothing to compare."""
+        scores, calibration = self.scores(served), served.detector.calibration
+        return compare(scores, calibration) if scores and calibration.n else None
+
+    def facts(self, served: Served) -> dict[str, Any]:
+        """Counts since the start, and the rates of the last parts."""
+        tally = self._tallies.get(served.name, Tally())
+        drift, calibration = self.drift(served), served.detector.calibration
+        return {
+            "requests": tally.parts,
+            "rejected": tally.rejected,
+            "observed_parts": len(self.scores(served)),
+            "observed_rate": None if drift is None else drift.reject_rate,
+            "promised_rate": calibration.supported_rate if calibration.n else None,
+            "rejects_p": None if drift is None else drift.rejects_p,
+            "alarm": drift is not None and drift.rejects_p < ALARM,
+        }

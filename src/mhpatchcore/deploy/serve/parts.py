@@ -1,0 +1,106 @@
+"""The parts that were scored last, for who wants to look at one, and a stream of them for who wants to watch."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from mhpatchcore.deploy.serve.images import Sent
+from mhpatchcore.deploy.serve.refusals import closing, unknown
+from mhpatchcore.result import Result
+
+Event = tuple[str, dict[str, Any]]  # its kind, and what is told
+BEHIND = 200  # events that a slow listener may be behind; older ones are dropped
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """A scored part: what was answered, the image, and the result.
+
+    It does not hold the model that judged it: models are large, and may be replaced more often than parts go.
+    """
+
+    answer: dict[str, Any]
+    sent: Sent
+    result: Result
+
+    @property
+    def id(self) -> str:
+        return str(self.answer["id"])
+
+    @property
+    def model(self) -> str:
+        """The name of the model."""
+        return str(self.answer["model"])
+
+
+class Parts:
+    """The newest parts, bounded in number and bytes, and those who listen. All on the thread of the event loop."""
+
+    def __init__(self, most: int, most_bytes: int) -> None:
+        self._most, self._most_bytes = most, most_bytes
+        self._by_id: dict[str, Part] = {}  # the oldest first
+        self._bytes = 0
+        self._listening: set[asyncio.Queue[Event | None]] = set()
+        self._closed = False
+
+    def add(self, part: Part) -> None:
+        self._by_id[part.id] = part
+        self._bytes += part.sent.size
+        while len(self._by_id) > self._most or (self._bytes > self._most_bytes and len(self._by_id) > 1):
+            oldest = next(iter(self._by_id))
+            self._bytes -= self._by_id.pop(oldest).sent.size
+        self.tell("part", part.answer)
+
+    def __getitem__(self, id_: str) -> Part:
+        try:
+            return self._by_id[id_]
+        except KeyError:
+            raise unknown("such part among the last ones") from None
+
+    def newest(
+        self, limit: int, model: str | None = None, verdict: str | None = None
+    ) -> list[dict[str, Any]]:
+        """What was answered, the newest first."""
+        found = (
+            part.answer
+            for part in reversed(self._by_id.values())
+            if model in (None, part.answer["model"]) and verdict in (None, part.answer["verdict"])
+        )
+        return list(islice(found, limit))
+
+    def tell(self, kind: str, what: dict[str, Any]) -> None:
+        for queue in self._listening:
+            _put((kind, what), queue)
+
+    @contextmanager
+    def listening(self) -> Iterator[asyncio.Queue[Event | None]]:
+        """Events from now on; None says that there are no more."""
+        if self._closed:
+            raise closing()
+        queue: asyncio.Queue[Event | None] = asyncio.Queue(BEHIND)
+        self._listening.add(queue)
+        try:
+            yield queue
+        finally:
+            self._listening.discard(queue)
+
+    @property
+    def listeners(self) -> int:
+        return len(self._listening)
+
+    def close(self) -> None:
+        self._closed = True
+        for queue in self._listening:
+            _put(None, queue)
+
+
+def _put(event: Event | None, queue: asyncio.Queue[Event | None]) -> None:
+    if queue.full():
+        with suppress(asyncio.QueueEmpty):
+            queue.get_nowait()
+    queue.put_nowait(event)

@@ -1,0 +1,134 @@
+"""Pictures of a part that was scored: the image, the heat over it, outlines, and the normal patches beside it."""
+
+from __future__ import annotations
+
+import base64
+import io
+from dataclasses import replace
+from pathlib import Path
+from threading import Lock
+from typing import Any, Literal
+
+import numpy as np
+from PIL import Image
+
+from mhpatchcore.deploy.serve.images import as_source
+from mhpatchcore.deploy.serve.parts import Part
+from mhpatchcore.detector import Detector
+from mhpatchcore.inputs.window import Window, load_pixels
+from mhpatchcore.inspection.evidence import Evidence, NormalPatch, Place, explain
+from mhpatchcore.report.captions import heat_unit
+from mhpatchcore.report.drawing import (
+    SCREEN,
+    heat_layer,
+    outline_layer,
+    overlay,
+    screen_map,
+    screen_pixels,
+    screen_size,
+)
+from mhpatchcore.report.evidence import crop_of_normal, crop_of_place, evidence_figure
+from mhpatchcore.report.figures import figure_bytes
+from mhpatchcore.result import Result
+from mhpatchcore.runtime.arrays import Array
+from mhpatchcore.runtime.texts import representable, without_paths
+
+Style = Literal["overlay", "layer", "outline"]
+CROP = 160  # pixels, the side of a crop
+JPEG_QUALITY = 88
+_drawing = Lock()  # matplotlib's settings hold for the process
+
+
+def picture(part: Part, longest: int = SCREEN) -> bytes:
+    """The image at the size of a screen, as JPEG."""
+    with as_source(part.sent.content) as source:
+        return _encoded(screen_pixels(source, part.result.window, longest), "JPEG")
+
+
+def heatmap(part: Part, style: Style = "overlay", longest: int = SCREEN) -> bytes:
+    """The heat over the image, or as a transparent layer to be laid over it; or the outlines as such a layer: PNG."""
+    result = _fresh(part.result)
+    if style == "overlay":
+        with as_source(part.sent.content) as source:
+            pixels = screen_pixels(source, result.window, longest)
+        heat = screen_map(result, *pixels.shape[:2])
+        return _encoded(overlay(pixels, heat, heat_unit(result)), "PNG")
+    heat = screen_map(result, *screen_size(*result.size, longest))
+    if style == "layer":
+        return _encoded(heat_layer(heat, heat_unit(result)), "PNG")
+    return _encoded(outline_layer(heat > result.mask_limit), "PNG")
+
+
+def evidence_picture(part: Part, detector: Detector) -> bytes:
+    """One picture of the worst places and the normal patches that they are compared with: PNG."""
+    with as_source(part.sent.content) as source:
+        result, evidence = _explained(source, detector)
+        with _drawing:
+            figure = evidence_figure(load_pixels(source, result.window), result, evidence)
+            return figure_bytes(figure, "png")
+
+
+def evidence_facts(part: Part, detector: Detector) -> dict[str, Any]:
+    """The same in numbers, with every patch as a small picture where its image was found."""
+    with as_source(part.sent.content) as source:
+        result, evidence = _explained(source, detector)
+        pixels = load_pixels(source, result.window)
+    facts: dict[str, Any] = without_paths(
+        representable(evidence.to_json())
+    )  # before there are pictures in it
+    del facts["image"]
+    for told, place in zip(facts["places"], evidence.places, strict=True):
+        told["picture"] = _data_url(_place_crop(pixels, place, result))
+        for patch_told, patch in zip(told["nearest"], place.nearest, strict=True):
+            del patch_told["file"]
+            crop = _normal_crop(patch, place, result, result.window)
+            patch_told["picture"] = None if crop is None else _data_url(crop)
+    return facts
+
+
+def data_url(png: bytes) -> str:
+    return "data:image/png;base64," + base64.b64encode(png).decode()
+
+
+def _explained(source: Path | Array, detector: Detector) -> tuple[Result, Evidence]:
+    """The image as the model that is served now sees it, which may be a later one than it was judged by."""
+    result = detector.score_opened(detector.opened(source))
+    return result, explain(detector.model, detector.runtime.heads, source, result)
+
+
+def _place_crop(pixels: Array, place: Place, result: Result) -> Array:
+    return _cut(pixels, crop_of_place(place, result.views[place.view]))
+
+
+def _normal_crop(patch: NormalPatch, place: Place, result: Result, window: Window | None) -> Array | None:
+    crop = crop_of_normal(patch, result.views[place.view])
+    if crop is None or patch.file is None:
+        return None
+    return _cut(load_pixels(patch.file, window), crop)
+
+
+def _cut(pixels: Array, crop: tuple[float, float, float, float]) -> Array:
+    """A crop (top, left, bottom, right) that may reach beyond the image, gray there, at CROP × CROP pixels."""
+    top, left, bottom, right = (round(edge) for edge in crop)
+    canvas = Image.new("RGB", (max(1, right - left), max(1, bottom - top)), (128, 128, 128))
+    y, x = max(0, top), max(0, left)
+    piece = pixels[y : max(y, bottom), x : max(x, right)]
+    if piece.size:
+        canvas.paste(Image.fromarray(np.ascontiguousarray(piece)), (x - left, y - top))
+    return np.asarray(canvas.resize((CROP, CROP), Image.Resampling.BILINEAR))
+
+
+def _fresh(result: Result) -> Result:
+    """A copy, so that the large arrays that drawing makes are not kept with the part."""
+    return replace(result)
+
+
+def _data_url(pixels: Array) -> str:
+    return "data:image/jpeg;base64," + base64.b64encode(_encoded(pixels, "JPEG")).decode()
+
+
+def _encoded(pixels: Array, kind: Literal["PNG", "JPEG"]) -> bytes:
+    file = io.BytesIO()
+    settings: dict[str, Any] = {"compress_level": 3} if kind == "PNG" else {"quality": JPEG_QUALITY}
+    Image.fromarray(pixels).save(file, kind, **settings)
+    return file.getvalue()

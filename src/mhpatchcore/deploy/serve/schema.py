@@ -1,0 +1,195 @@
+"""The shapes of answers, for the OpenAPI document. They describe; nothing is checked against them in service."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Problem(BaseModel):
+    """Why there is no result, in one sentence."""
+
+    model_config = ConfigDict(json_schema_extra={"example": {"error": "the queue is full: try again"}})
+    error: str
+
+
+class RegionAnswer(BaseModel):
+    """A place above the threshold: its box (top, left, bottom, right) in pixels, area, peak, and where that is."""
+
+    box: list[int]
+    area: int
+    peak: float
+    peak_at: list[int]
+
+
+class SecondsAnswer(BaseModel):
+    queue: float
+    decode: float
+    compute: float
+
+
+class PartAnswer(BaseModel):
+    """A scored part. `sha256` is that of the model file that judged it."""
+
+    id: str
+    at: str
+    part: str | None
+    name: str
+    model: str
+    sha256: str
+    score: float
+    threshold: float | None
+    p_value: float | None
+    verdict: Literal["normal", "anomalous", "no threshold"]
+    is_anomalous: bool | None
+    size: list[int]
+    regions: list[RegionAnswer]
+    seconds: SecondsAnswer
+    heatmap: str | None = None
+    evidence: dict[str, Any] | None = None
+
+
+class BrokenAnswer(BaseModel):
+    """An image among others that has no result."""
+
+    id: None
+    part: str | None
+    name: str
+    model: str
+    error: str
+
+
+EXAMPLE: Any = {
+    "results": [
+        {
+            "id": "9f1c2b7a5d3e4f60",
+            "at": "2026-11-17T08:30:00.125+00:00",
+            "part": "SN-000417",
+            "name": "000417.png",
+            "model": "bottle",
+            "sha256": "5be0…",
+            "score": 41.7,
+            "threshold": 30.8,
+            "p_value": 0.0099,
+            "verdict": "anomalous",
+            "is_anomalous": True,
+            "size": [900, 900],
+            "regions": [{"box": [210, 388, 266, 455], "area": 2415, "peak": 44.2, "peak_at": [236, 420]}],
+            "seconds": {"queue": 0.0004, "decode": 0.009, "compute": 0.041},
+            "heatmap": "/v1/parts/9f1c2b7a5d3e4f60/heatmap.png",
+        }
+    ]
+}
+
+
+class ScoreAnswer(BaseModel):
+    """The results of all images that were sent, in their order."""
+
+    model_config = ConfigDict(json_schema_extra={"example": EXAMPLE})
+    results: list[PartAnswer | BrokenAnswer]
+
+
+class ModelAnswer(BaseModel):
+    """A model in service."""
+
+    model_config = ConfigDict(extra="allow")
+    name: str
+    file: str
+    sha256: str
+    threshold: float | None
+    false_alarm: float
+    images_learnt: int
+    rows: int
+    network: str
+    version: str | None
+    loaded_at: str
+    requests: int
+    rejected: int
+    observed_rate: float | None
+    promised_rate: float | None
+    alarm: bool
+    problem: str | None
+
+
+class RateAnswer(BaseModel):
+    """A rate of false alarms: its threshold, and the shares of calibration scores and of recent scores above it."""
+
+    false_alarm: float
+    threshold: float
+    share: float
+    recent_share: float | None
+
+
+class RateAsked(BaseModel):
+    """The share of good parts that may be rejected."""
+
+    model_config = ConfigDict(json_schema_extra={"example": {"false_alarm": 0.01}})
+    false_alarm: float
+
+
+BINARY: dict[str, Any] = {"schema": {"type": "string", "format": "binary"}}
+SCORE_BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "image/png": BINARY,
+            "image/jpeg": BINARY,
+            "application/octet-stream": BINARY,
+            "multipart/form-data": {
+                "schema": {
+                    "type": "object",
+                    "required": ["images"],
+                    "properties": {
+                        "images": {"type": "array", "items": {"type": "string", "format": "binary"}},
+                        "part": {"type": "array", "items": {"type": "string"}},
+                    },
+                }
+            },
+        },
+    }
+}
+RATE_BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {"application/json": {"schema": RateAsked.model_json_schema()}},
+    }
+}
+INFER_BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/json": {
+                "schema": {
+                    "type": "object",
+                    "required": ["inputs"],
+                    "properties": {
+                        "id": {"type": "string"},
+                        "inputs": {
+                            "type": "array",
+                            "items": {"type": "object"},
+                            "minItems": 1,
+                            "maxItems": 1,
+                        },
+                        "outputs": {"type": "array", "items": {"type": "object"}},
+                    },
+                },
+                "example": {
+                    "inputs": [
+                        {"name": "image", "datatype": "UINT8", "shape": [1, 2, 2], "data": [0, 255, 255, 0]}
+                    ]
+                },
+            },
+            "application/octet-stream": BINARY,
+        },
+    }
+}
+
+
+def answers(model: Any, *statuses: int) -> dict[int | str, dict[str, Any]]:
+    """An answer of this shape, and those without a result, each with its sentence."""
+    return {200: {"model": model}} | problems(*statuses)
+
+
+def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    return {status: {"model": Problem} for status in (401, *statuses)}

@@ -1,0 +1,135 @@
+"""The Open Inference Protocol (v2): what clients of Triton, KServe and OpenVINO Model Server speak."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import numpy as np
+from fastapi import APIRouter, Depends, Request
+from fastapi.responses import JSONResponse, Response
+
+from mhpatchcore import __version__
+from mhpatchcore.deploy.serve import schema
+from mhpatchcore.deploy.serve.bodies import body_of
+from mhpatchcore.deploy.serve.images import Sent
+from mhpatchcore.deploy.serve.parts import Part
+from mhpatchcore.deploy.serve.refusals import Refused, unknown
+from mhpatchcore.deploy.serve.registry import Served
+from mhpatchcore.deploy.serve.service import Service
+from mhpatchcore.deploy.serve.tensors import HEADER, Output, answer, asked
+from mhpatchcore.deploy.serve.v1 import check_token, service_of
+
+Known = Annotated[Service, Depends(service_of)]
+health = APIRouter(prefix="/v2", tags=["v2"])
+router = APIRouter(prefix="/v2", tags=["v2"], dependencies=[Depends(check_token)])
+VERSION = "1"
+DATATYPES = {"16-bit": "UINT16", "float": "FP32"}
+USUAL = ("score", "p_value", "verdict", "threshold")
+OUTPUTS = {
+    "score": ("FP64", [-1]),
+    "p_value": ("FP64", [-1]),
+    "verdict": ("BYTES", [-1]),
+    "threshold": ("FP64", [-1]),
+    "is_anomalous": ("BOOL", [-1]),
+    "map": ("FP32", [-1, -1, -1]),
+}
+
+
+@health.get("/health/live")
+async def live() -> JSONResponse:
+    """Whether the process answers."""
+    return JSONResponse({"live": True})
+
+
+@health.get("/health/ready", responses={503: {"model": schema.Problem}})
+async def ready(service: Known) -> JSONResponse:
+    """Whether requests are taken."""
+    closing = service.pool.closing
+    return JSONResponse({"ready": not closing}, 503 if closing else 200)
+
+
+@router.get("", responses=schema.problems())
+async def server() -> JSONResponse:
+    """Name, version and extensions of the server."""
+    return JSONResponse({"name": "mhpatchcore", "version": __version__, "extensions": ["binary_tensor_data"]})
+
+
+@router.get("/models/{name}", responses=schema.problems(404))
+@router.get("/models/{name}/versions/{version}", responses=schema.problems(404), include_in_schema=False)
+async def metadata(name: str, service: Known, version: str = VERSION) -> JSONResponse:
+    """Inputs and outputs of a model."""
+    served = _known(service, name, version)
+    window = served.detector.config.views[0].window
+    image = {"name": "image", "datatype": DATATYPES.get(window.depth, "UINT8"), "shape": [-1, -1, -1, 3]}
+    outputs = [{"name": one, "datatype": kind, "shape": shape} for one, (kind, shape) in OUTPUTS.items()]
+    told = {"name": name, "versions": [VERSION], "platform": "mhpatchcore"}
+    return JSONResponse(told | {"inputs": [image], "outputs": outputs})
+
+
+@router.get("/models/{name}/ready", responses=schema.problems(404))
+@router.get(
+    "/models/{name}/versions/{version}/ready", responses=schema.problems(404), include_in_schema=False
+)
+async def model_ready(name: str, service: Known, version: str = VERSION) -> JSONResponse:
+    """Whether a model is loaded."""
+    _known(service, name, version)
+    return JSONResponse({"name": name, "ready": True})
+
+
+@router.post(
+    "/models/{name}/infer",
+    responses=schema.problems(400, 404, 408, 413, 415, 422, 429, 503),
+    openapi_extra=schema.INFER_BODY,
+)
+@router.post(
+    "/models/{name}/versions/{version}/infer",
+    responses=schema.problems(400, 404, 408, 413, 415, 422, 429, 503),
+    openapi_extra=schema.INFER_BODY,
+    include_in_schema=False,
+)
+async def infer(name: str, request: Request, service: Known, version: str = VERSION) -> Response:
+    """Score images: arrays (H, W), (H, W, 3) or (N, H, W, 3), or files as BYTES. The map is given on request."""
+    with service.pool.place():
+        _known(service, name, version)
+        wanted = asked(
+            await body_of(request, service.limits), request.headers.get(HEADER), service.limits.max_images
+        )
+        names = tuple(wanted.outputs) or USUAL
+        for one in names:
+            if one not in OUTPUTS:
+                raise Refused(400, "input", f"there is no such output; there are: {', '.join(OUTPUTS)}")
+        parts = dict(enumerate(wanted.parts or ((wanted.id,) if wanted.id else ())))
+        images = [Sent(content, "image", parts.get(i)) for i, content in enumerate(wanted.images)]
+        outcomes = await service.score(name, images)
+        scored = []
+        for outcome in outcomes:
+            if isinstance(outcome, Refused):
+                raise outcome
+            scored.append(outcome)
+        outputs, _ = await service.pool.run(lambda: [_output(one, scored) for one in names])
+    binary = {one: wanted.outputs.get(one, wanted.binary) for one in names}
+    body, length = answer(name, wanted.id, outputs, binary)
+    if length is None:
+        return Response(body, media_type="application/json")
+    headers = {"Inference-Header-Content-Length": str(length)}
+    return Response(body, media_type="application/octet-stream", headers=headers)
+
+
+def _known(service: Service, name: str, version: str) -> Served:
+    if version != VERSION:
+        raise unknown("such version")
+    return service.models[name]
+
+
+def _output(name: str, parts: Sequence[Part]) -> Output:
+    """One output of all images; maps must have one size."""
+    kind = OUTPUTS[name][0]
+    if name == "map":
+        sizes = {part.result.size for part in parts}
+        if len(sizes) > 1:
+            raise Refused(400, "input", "images of several sizes have no map in common: send them one by one")
+        maps = [part.result.map_over((0, 0, *part.result.size), *part.result.size) for part in parts]
+        return Output(name, kind, np.stack(maps))
+    values: list[Any] = [getattr(part.result, name) for part in parts]
+    return Output(name, kind, values if kind == "BYTES" else np.array(values))

@@ -1,0 +1,153 @@
+"""What `watch` remembers, in one SQLite file: which files were judged, and which messages still have to go out.
+
+A verdict and its messages are written in one transaction. That moment counts: before it a file has not been judged, and
+after a kill or a power cut it is judged then; after it nothing is judged again, and what was not finished (a JSON file,
+a line of the CSV file, a move) is done again from the journal, which changes nothing where it had been done.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from mhpatchcore.errors import UserError
+
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS judged (
+    id INTEGER PRIMARY KEY, name TEXT NOT NULL, size INTEGER NOT NULL, changed INTEGER NOT NULL, place TEXT NOT NULL,
+    answer TEXT, UNIQUE (name, size, changed)
+);
+CREATE INDEX IF NOT EXISTS unfinished ON judged (id) WHERE answer IS NOT NULL;
+CREATE TABLE IF NOT EXISTS messages (
+    id INTEGER PRIMARY KEY, target TEXT NOT NULL, content TEXT NOT NULL, refused TEXT
+);
+CREATE TABLE IF NOT EXISTS lengths (file TEXT PRIMARY KEY, bytes INTEGER NOT NULL);
+"""
+
+
+class Arrived(NamedTuple):
+    """A file of the inbox: its name there, and what tells it from a later one of that name."""
+
+    name: str
+    size: int
+    changed: int
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A file with its answer, which is not finished; `place` is its name among the results, without a suffix."""
+
+    id: int
+    file: Arrived
+    place: str
+    answer: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A message that has to go out."""
+
+    id: int
+    content: str
+
+
+class Journal:
+    """One connection to the file; each thread has its own."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        try:
+            self._db = sqlite3.connect(path, timeout=30, isolation_level=None)
+            self._db.execute("PRAGMA journal_mode=WAL")
+            self._db.execute(
+                "PRAGMA synchronous=FULL"
+            )  # a verdict that was told is not forgotten by a power cut
+            self._db.executescript(SCHEMA)
+        except sqlite3.Error as error:
+            raise UserError(f"cannot use the journal {path}: {error}; move it away") from error
+
+    def another(self) -> Journal:
+        """A connection for another thread."""
+        return Journal(self._path)
+
+    def knows(self, file: Arrived) -> bool:
+        found = self._db.execute("SELECT 1 FROM judged WHERE name=? AND size=? AND changed=?", file)
+        return found.fetchone() is not None
+
+    def add(self, file: Arrived, place: str, answer: dict[str, Any], targets: Iterable[str]) -> Judged:
+        """A verdict, and a message of it for each target: both or none."""
+        content = json.dumps(answer)
+        with self._db:
+            self._db.execute("BEGIN IMMEDIATE")
+            added = self._db.execute(
+                "INSERT INTO judged (name, size, changed, place, answer) VALUES (?, ?, ?, ?, ?)",
+                (*file, place, content),
+            )
+            rows = [(target, content) for target in targets]
+            self._db.executemany("INSERT INTO messages (target, content) VALUES (?, ?)", rows)
+        assert added.lastrowid is not None
+        return Judged(added.lastrowid, file, place, answer)
+
+    def unfinished(self) -> list[Judged]:
+        """What was judged when an earlier run was stopped, in the order of the verdicts."""
+        rows = self._db.execute(
+            "SELECT id, name, size, changed, place, answer FROM judged WHERE answer IS NOT NULL ORDER BY id"
+        )
+        return [
+            Judged(id_, Arrived(*file), place, json.loads(answer))
+            for id_, *file, place, answer in rows.fetchall()
+        ]
+
+    def finish(self, judged: Judged, lengths: dict[str, int]) -> None:
+        """All files of it are written; `lengths` are those of the tables it was added to."""
+        with self._db:
+            self._db.execute("BEGIN IMMEDIATE")
+            self._db.execute("UPDATE judged SET answer=NULL WHERE id=?", (judged.id,))
+            self._db.executemany("INSERT OR REPLACE INTO lengths VALUES (?, ?)", lengths.items())
+
+    def length(self, file: str) -> int:
+        """Up to where a table is known to be whole."""
+        found = self._db.execute("SELECT bytes FROM lengths WHERE file=?", (file,)).fetchone()
+        return 0 if found is None else int(found[0])
+
+    def place_is_taken(self, place: str) -> bool:
+        found = self._db.execute("SELECT 1 FROM judged WHERE place=? AND answer IS NOT NULL", (place,))
+        return found.fetchone() is not None
+
+    def forget_gone(self, names: set[str]) -> None:
+        """Let go of finished files that are no longer in the inbox; `names` are those that are."""
+        rows = self._db.execute("SELECT id, name FROM judged WHERE answer IS NULL").fetchall()
+        gone = [(id_,) for id_, name in rows if name not in names]
+        with self._db:
+            self._db.execute("BEGIN IMMEDIATE")
+            self._db.executemany("DELETE FROM judged WHERE id=?", gone)
+
+    def next_message(self, target: str) -> Waiting | None:
+        """The oldest one; those that were refused stay where they are."""
+        found = self._db.execute(
+            "SELECT id, content FROM messages WHERE target=? AND refused IS NULL ORDER BY id LIMIT 1",
+            (target,),
+        ).fetchone()
+        return None if found is None else Waiting(*found)
+
+    def sent(self, message: Waiting) -> None:
+        self._db.execute("DELETE FROM messages WHERE id=?", (message.id,))
+
+    def refused(self, message: Waiting, why: str) -> None:
+        """The other side does not want this very message: the next ones need not wait for it."""
+        self._db.execute("UPDATE messages SET refused=? WHERE id=?", (why, message.id))
+
+    def waiting(self, targets: Sequence[str]) -> int:
+        """How many messages have to go out."""
+        marks = ",".join("?" * len(targets))
+        query = f"SELECT COUNT(*) FROM messages WHERE refused IS NULL AND target IN ({marks})"
+        with closing(self._db.execute(query, targets)) as found:
+            return int(found.fetchone()[0])
+
+    def close(self) -> None:
+        self._db.close()

@@ -1,0 +1,91 @@
+"""A small model in a file, images as bytes, and a service in a process of its own."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import numpy as np
+from PIL import Image
+from small_detector import small_detector, vials
+
+from mhpatchcore.demo.dataset import vial_image
+
+
+def write_model(path: Path, false_alarm: float = 0.2) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    small_detector().calibrated(false_alarm).save(path)
+    return path
+
+
+def png(pixels: np.ndarray, kind: str = "PNG") -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, kind)
+    return file.getvalue()
+
+
+def good(seed: int = 100) -> np.ndarray:
+    return vials(seed, 1)[0]
+
+
+def bad(seed: int = 100) -> np.ndarray:
+    """A part with a stain that no good one has."""
+    pixels = vial_image(seed, pixels=64)[0].copy()
+    pixels[20:44, 20:44] = (255, 0, 255)
+    return pixels
+
+
+@dataclass(frozen=True)
+class Running:
+    """A service in its own process."""
+
+    process: subprocess.Popen[str]
+    url: str
+
+    def end(self, how: int = signal.SIGTERM) -> int:
+        self.process.send_signal(how)
+        return self.process.wait(30)
+
+
+@contextmanager
+def running(*arguments: object) -> Iterator[Running]:
+    """`mhpatchcore serve …` at a free port of this machine, until the block ends."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "mhpatchcore", "serve", *map(str, arguments), "--port", str(port)]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ}
+    )
+    url = f"http://127.0.0.1:{port}"
+    try:
+        _wait_until_ready(process, url)
+        yield Running(process, url)
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait(10)
+        if process.stdout is not None:
+            process.stdout.close()
+
+
+def _wait_until_ready(process: subprocess.Popen[str], url: str) -> None:
+    for _ in range(300):
+        if process.poll() is not None:
+            raise AssertionError(process.stdout.read() if process.stdout else "")
+        try:
+            if httpx.get(f"{url}/v2/health/ready").status_code == 200:
+                return
+        except httpx.TransportError:
+            time.sleep(0.1)
+    raise AssertionError("the service did not start")
