@@ -10,8 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from mhpatchcore.inputs.regions import Area
-from mhpatchcore.inputs.views import Extent
+from mhpatchcore.inputs.areas import Area, Extent
 from mhpatchcore.inputs.window import Window
 from mhpatchcore.runtime.arrays import Floats, Mask
 from mhpatchcore.scoring.maps import Region, ViewScores, combined_map, regions_in

@@ -18,7 +18,8 @@ from mhpatchcore.fitting.duplicates import SIDE, thumbnail
 from mhpatchcore.fitting.plan import Located, StoredImage
 from mhpatchcore.fitting.store import DamagedEntryError, Store, entry_key
 from mhpatchcore.fitting.tasks import image_moments, inside_name, layer_name, load_network
-from mhpatchcore.inputs.regions import Area, Roi
+from mhpatchcore.inputs.areas import Area
+from mhpatchcore.inputs.regions import Roi
 from mhpatchcore.inputs.sources import ImageLike, content_hash, fetched
 from mhpatchcore.inputs.views import Geometry, Opened, Placed, View, opened
 from mhpatchcore.metric.moments import Moments

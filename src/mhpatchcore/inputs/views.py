@@ -12,9 +12,9 @@ import numpy as np
 from PIL import Image
 
 from mhpatchcore.errors import ImageError
-from mhpatchcore.inputs.decode import decoded, size_of
-from mhpatchcore.inputs.regions import Area, Roi, middles
-from mhpatchcore.inputs.regions import Extent as Extent
+from mhpatchcore.inputs.areas import Area, Extent, middles
+from mhpatchcore.inputs.decode import decoded
+from mhpatchcore.inputs.regions import Roi
 from mhpatchcore.inputs.sources import ImageLike, told
 from mhpatchcore.inputs.window import EIGHT_BIT, Picture, Window, pictured
 from mhpatchcore.runtime.arrays import Array, Floats, Mask
@@ -22,8 +22,6 @@ from mhpatchcore.runtime.arrays import Array, Floats, Mask
 # pixels differed by at most 3 levels (0.1 on average) from those of a full decode; with a margin of 2 by up to 5
 DRAFT_MARGIN = 3
 Box = tuple[int, int, int, int]  # top, left, bottom, right
-STRIDE = 32
-MOST_ASPECT = 3.0
 OVERLAP = 0.25  # of a tile, at least
 MOST_TILES = 2**16
 OUTSIDE = 128  # what is seen outside of the region of interest, and beyond the image's edges
@@ -167,31 +165,6 @@ def _tiles(length: int, tile: float) -> list[tuple[int, float, float]]:
 
 def _tile_count(length: int, tile: float) -> int:
     return max(1, ceil((length - tile) / (tile * (1 - OVERLAP)) + 1))
-
-
-def shape_like(images: Sequence[ImageLike], height: int, width: int, step: int = STRIDE) -> tuple[int, int]:
-    """Height and width of a view with the aspect of these images and about height · width pixels.
-
-    Sides are multiples of `step`, and one is at most MOST_ASPECT times the other; the typical (median) image decides.
-    Images whose size cannot be read do not count: whether they matter is for who reads them to say.
-    """
-    ratios = [size[0] / size[1] for size in map(size_of, images) if size is not None]
-    ratio = float(np.clip(np.exp(np.median(np.log(ratios))), 1 / MOST_ASPECT, MOST_ASPECT)) if ratios else 1.0
-    return rounded_sides(height, width, ratio, step)
-
-
-def rounded_sides(height: int, width: int, ratio: float, step: int = STRIDE) -> tuple[int, int]:
-    """Sides with height / width near `ratio`, of about height · width pixels.
-
-    >>> rounded_sides(224, 224, 1.05), rounded_sides(224, 224, 854 / 333)
-    ((224, 224), (352, 128))
-    """
-    side = (height * width) ** 0.5
-    tall, wide = side * ratio**0.5, side / ratio**0.5
-    if max(abs(tall - height), abs(wide - width)) < step / 2:
-        return height, width
-    fewest = -(-STRIDE // step)
-    return step * max(fewest, round(tall / step)), step * max(fewest, round(wide / step))
 
 
 @dataclass(frozen=True, eq=False)
