@@ -16,6 +16,7 @@ from mhpatchcore.cli import (
     evaluate,
     fit,
     info,
+    look,
     merge,
     monitor,
     ranks,
@@ -29,6 +30,7 @@ EPILOG = (
     "6 a cell of a benchmark failed · 7 `score` with a model that has no threshold · 130 interrupted."
 )
 COMMANDS: dict[str, Callable[..., None]] = {
+    "look": look.look,
     "fit": fit.fit,
     "score": score.score,
     "evaluate": evaluate.evaluate,

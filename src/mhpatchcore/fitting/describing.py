@@ -131,7 +131,7 @@ def _made(job: Job, key: str, given: Sequence[_Given]) -> tuple[list[str], int]:
             continue
         kept.append(position)
         if whole is None:
-            thumbnails.append(_thumbnail_of_tiled(image, job.views[0]))
+            thumbnails.append(thumbnail_of_tiled(image, job.views[0]))
         for scale, views in enumerate(placed):
             for view in views:
                 pixels = image.pixels(job.views[scale], view.where)
@@ -152,7 +152,7 @@ def _opened(job: Job, one: _Given) -> Opened:
     return opened(one.source, job.views, one.area)
 
 
-def _thumbnail_of_tiled(image: Opened, view: View) -> Floats:
+def thumbnail_of_tiled(image: Opened, view: View) -> Floats:
     """That of the whole image, of which there are only tiles otherwise."""
     small = View(SMALL_SIDE, SMALL_SIDE, window=view.window)
     return thumbnail(image.pixels(small, small.geometry(*image.size)))

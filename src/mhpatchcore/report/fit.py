@@ -67,7 +67,7 @@ def render(study: Study, name: str, telemetry: Mapping[str, Any]) -> str:
         telemetry=wording.telemetry_facts(telemetry),
         phases=wording.telemetry_phases(telemetry),
         provenance=wording.provenance(detector),
-        settings=wording.settings(detector),
+        settings=wording.settings(detector.config),
     )
 
 
