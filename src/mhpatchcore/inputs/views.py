@@ -14,6 +14,7 @@ from PIL import Image
 from mhpatchcore.errors import ImageError
 from mhpatchcore.inputs.areas import Area, Extent, middles
 from mhpatchcore.inputs.decode import decoded
+from mhpatchcore.inputs.pose import Pose, pose_of
 from mhpatchcore.inputs.regions import Roi
 from mhpatchcore.inputs.sources import ImageLike, told
 from mhpatchcore.inputs.window import EIGHT_BIT, Picture, Window, pictured
@@ -100,7 +101,7 @@ class View:
     Without `resize` the whole image is stretched to the view, so nothing on the part goes unseen. With it the
     shorter side is first resized to `resize` and the centre is cropped (the paper: 256, then 224 × 224).
     With `zoom` the views are tiles, which have so many pixels for one of the image. The window says which values are
-    black and white.
+    black and white. `posed` images are turned as the part in them lies before anything else.
     """
 
     height: int = 224
@@ -108,6 +109,7 @@ class View:
     resize: int | None = None
     window: Window = EIGHT_BIT
     zoom: float = 0.0
+    posed: bool = False
 
     def geometries(self, height: int, width: int) -> tuple[Geometry, ...]:
         """The boxes of all views of an image of height × width: one, or those of tiles, row by row.
@@ -207,11 +209,15 @@ def reduction(views: Sequence[View], height: int, width: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Opened:
-    """An image that has been decoded, once, for all its views; outside of its region of interest it is gray."""
+    """An image that has been decoded, once, for all its views; outside of its region of interest it is gray.
+
+    With a `pose` it has been turned, and views and region are those of the turned image.
+    """
 
     picture: Picture
     area: Area | None
     name: str
+    pose: Pose | None = None
 
     @property
     def size(self) -> tuple[int, int]:
@@ -244,18 +250,17 @@ class Opened:
         except (OSError, ValueError) as error:
             raise ImageError(f"cannot read image {self.name}: {error}; replace or remove it") from error
         beyond = ((0, view.height - tall), (0, view.width - wide), (0, 0))
-        return (
-            np.pad(seen, beyond, constant_values=OUTSIDE)
-            if (tall, wide) < (view.height, view.width)
-            else seen
-        )
+        is_whole = (tall, wide) == (view.height, view.width)
+        return seen if is_whole else np.pad(seen, beyond, constant_values=OUTSIDE)
 
 
 def opened(source: ImageLike, views: Sequence[View], roi: Roi | None = None) -> Opened:
     """An image, decoded for these views."""
     area = None if roi is None else roi.of(source)
     picture = pictured(decoded(source, partial(reduction, views)), views[0].window, told(source))
-    return Opened(picture if area is None else _painted(picture, area), area, told(source))
+    pose = pose_of(picture) if views[0].posed else None
+    picture = picture if pose is None else pose.turned(picture)
+    return Opened(picture if area is None else _painted(picture, area), area, told(source), pose)
 
 
 def _painted(picture: Picture, area: Area) -> Picture:

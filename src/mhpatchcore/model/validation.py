@@ -7,7 +7,6 @@ scored with: no number in it can crash a graph or silence a verdict.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
 from math import isfinite, prod
 from typing import Any
 
@@ -38,7 +37,7 @@ def check_document(document: Mapping[str, Any]) -> None:
     """The kinds of what the JSON document says."""
     _expect(isinstance(document["version"], str), "it names no version")
     _expect(isinstance(document["config"], dict), "its settings are no table")
-    missing = {field.name for field in fields(Config)} - set(document["config"])
+    missing = set(Config().to_json()) - set(document["config"])
     _expect(not missing, f"the setting {min(missing, default='')} is missing")
     for name in ("images", "hashes", "excluded"):
         _expect(_texts(document[name]), f"{name} are not texts")

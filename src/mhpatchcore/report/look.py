@@ -11,9 +11,8 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from mhpatchcore.errors import ImageError
-from mhpatchcore.inputs.areas import Area
 from mhpatchcore.inputs.sources import spread
-from mhpatchcore.inputs.views import Placed, opened
+from mhpatchcore.inputs.views import Opened, Placed, opened
 from mhpatchcore.inputs.window import Window
 from mhpatchcore.inspection.look import CELL, Glance, Look
 from mhpatchcore.inspection.suggestions import Suggestion
@@ -161,7 +160,7 @@ def _shown(look: Look, glance: Glance) -> Shown:
     photo = screen_pixels(glance.source, config.views[0].window, PHOTO_SIDE)
     whole = Panel("the image", glance.width, glance.height, encoded(photo, "JPEG"))
     note = f"{glance.width} × {glance.height} pixels, {glance.kind}"
-    return Shown(glance.name, note, whole, _outline(image.area, glance), tiles, tuple(views))
+    return Shown(glance.name, note, whole, _outline(image), tiles, tuple(views))
 
 
 def _rectangle(placed: Placed) -> str:
@@ -169,12 +168,15 @@ def _rectangle(placed: Placed) -> str:
     return f"M{left:.6g} {top:.6g}H{right:.6g}V{bottom:.6g}H{left:.6g}Z"
 
 
-def _outline(area: Area | None, glance: Glance) -> str:
-    if area is None:
+def _outline(image: Opened) -> str:
+    """Its region of interest, which is drawn in the image as it was before it was turned."""
+    if image.area is None:
         return ""
-    size = (glance.height, glance.width)
-    inside = area.over((0, 0, *size), *screen_size(*size, MASK_SIDE), size)
-    return outline_path(inside.astype(np.float32), 0.5, *size)
+    whole, shape = (0, 0, *image.size), screen_size(*image.size, MASK_SIDE)
+    inside = image.area.over(whole, *shape, image.size).astype(np.float32)
+    if image.pose is not None:
+        inside = image.pose.map_over(inside, whole, *shape)
+    return outline_path(inside, 0.5, *image.size)
 
 
 def _group(look: Look, names: Sequence[str]) -> tuple[list[Panel], int]:
