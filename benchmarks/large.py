@@ -1,7 +1,7 @@
 """The peak of memory for one very large image in tiles: `python -m benchmarks.large`
 
 An image of 12,000 × 9,000 pixels is made, gray or in colour, saved as JPEG, learnt from and scored, with its regions,
-on one core; each in a process of its own.
+each in a process of its own, the fit with one worker.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def answer() -> None:
         return
     detector = Detector.load(model)
     started = time.perf_counter()
-    (result,) = [one for one in detector.score_many([image], workers=1) if one is not None]
+    result = detector.score(image)
     found = {"tiles": len(result.views), "regions": len(result.regions)}
     seconds = time.perf_counter() - started
     print(json.dumps({**found, "score": own_peak() / 1e6, "seconds": seconds}))
