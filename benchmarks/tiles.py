@@ -26,7 +26,7 @@ import numpy as np
 from PIL import Image
 from scipy.ndimage import maximum_filter
 
-from benchmarks.commands import Row, parser_of, shown, write_json
+from benchmarks.commands import Row, listed, parser_of, shown, write_json
 from mhpatchcore import Config, Detector
 from mhpatchcore.inputs.decode import size_of
 from mhpatchcore.inputs.folders import images_below
@@ -35,17 +35,21 @@ from mhpatchcore.result import Result
 from mhpatchcore.runtime.arrays import Mask
 from mhpatchcore.runtime.telemetry import own_peak
 
+ROWS = 5000
 WAYS = {
-    "resized, the default": "224,448/2",
-    "tiles at half the resolution": "tile:512@0.5",
-    "tiles": "tile:512",
-    "resized and tiles": "448/2,tile:512",
+    "resized (the default)": ("224,448/2", ROWS),
+    "tiles at half the resolution": ("tile:512@0.5", ROWS),
+    "tiles": ("tile:512", ROWS),
+    "resized and tiles": ("448/2,tile:512", ROWS),
+    "tiles with averaged patches": ("tile:512/2", ROWS),
+    "the same with a larger bank": ("tile:512/2", 4 * ROWS),
 }
 MARGIN = 40  # pixels around a box that belong to its defect
 APART = 80  # pixels between two places that stand out
 COLUMNS = {
     "seen": "{way}",
     "`--size`": "{size}",
+    "`-K`": "{K:,}",
     "views": "{views}",
     "found": "{found} of {defects}",
     "false alarms per board": "{false:.2f}",
@@ -59,25 +63,34 @@ COLUMNS = {
 def main() -> None:
     parser = parser_of(__doc__)
     parser.add_argument("data", type=Path, help="a folder with train/good, test/ and boxes.csv")
+    parser.add_argument("--only", type=listed, default=list(WAYS), help="some of the ways, by commas")
     options = parser.parse_args()
-    write_json(options.json, shown(rows(options.data), COLUMNS))
+    write_json(options.json, shown(rows(options.data, options.only), COLUMNS))
 
 
-def rows(data: Path) -> Iterator[Row]:
-    for way, size in WAYS.items():
-        command = [sys.executable, "-c", "from benchmarks.tiles import answer; answer()", str(data), size]
+def rows(data: Path, only: Sequence[str]) -> Iterator[Row]:
+    for way in only:
+        size, K = WAYS[way]
+        command = [
+            sys.executable,
+            "-c",
+            "from benchmarks.tiles import answer; answer()",
+            str(data),
+            size,
+            str(K),
+        ]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise RuntimeError(done.stderr.strip().splitlines()[-1])
-        yield {"way": way, "size": size, **json.loads(done.stdout)}
+        yield {"way": way, "size": size, "K": K, **json.loads(done.stdout)}
 
 
 def answer() -> None:
     """In the process itself: fit, calibrate by halves, test."""
-    data, size = Path(sys.argv[1]), sys.argv[2]
+    data, size, K = Path(sys.argv[1]), sys.argv[2], int((*sys.argv, "5000")[3])
     boxes = read_boxes(data)
     started = time.perf_counter()
-    detector = Detector.fit(data / "train" / "good", Config(sizes=size))
+    detector = Detector.fit(data / "train" / "good", Config(sizes=size, K=K))
     fit_seconds = time.perf_counter() - started
     halves = [list(boxes)[0::2], list(boxes)[1::2]]
     found, false, seconds = 0, 0, 0.0
