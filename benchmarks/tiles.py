@@ -87,7 +87,7 @@ def rows(data: Path, only: Sequence[str]) -> Iterator[Row]:
 
 def answer() -> None:
     """In the process itself: fit, calibrate by halves, test."""
-    data, size, K = Path(sys.argv[1]), sys.argv[2], int((*sys.argv, "5000")[3])
+    data, size, K = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
     boxes = read_boxes(data)
     started = time.perf_counter()
     detector = Detector.fit(data / "train" / "good", Config(sizes=size, K=K))
