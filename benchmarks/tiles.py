@@ -41,8 +41,8 @@ WAYS = {
     "tiles at half the resolution": ("tile:512@0.5", ROWS),
     "tiles": ("tile:512", ROWS),
     "resized and tiles": ("448/2,tile:512", ROWS),
-    "tiles with averaged patches": ("tile:512/2", ROWS),
-    "the same with a larger bank": ("tile:512/2", 4 * ROWS),
+    "half the resolution and a larger bank": ("tile:512@0.5", 4 * ROWS),
+    "averaged patches and a larger bank": ("tile:512/2", 4 * ROWS),
 }
 MARGIN = 40  # pixels around a box that belong to its defect
 APART = 80  # pixels between two places that stand out
