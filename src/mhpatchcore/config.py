@@ -19,6 +19,7 @@ from mhpatchcore.metric.shrinkage import parse_shrinkage
 
 CHOICES = {
     "aspect": ("keep", "stretch"),
+    "pose": ("none", "moments"),
     "reduction": ("pca", "ipca", "none"),
     "metric": ("mahalanobis", "euclidean"),
     "constructor": ("always-full", "tree", "offline-greedy", "kmeans", "geores"),
@@ -96,6 +97,7 @@ class Config:
     resize: int | None = None
     window: Window | str = AUTO
     roi: Roi | None = None
+    pose: str = "none"
     # metric
     reduction: str = "pca"
     variance: float | None = 0.99
@@ -148,6 +150,8 @@ class Config:
             )
         if self.resize is not None and self.tiled:
             raise UserError("tiles show the whole image, and resize crops it: leave one of them out")
+        if self.pose != "none" and (self.tiled or self.resize is not None):
+            raise UserError("a part in its pose is seen as a whole: leave out pose, or tiles and resize")
         for name in ("variance", "fraction", "alpha", "false_alarm"):
             value = getattr(self, name)
             if value is not None and not (0 < value < 1 or (value == 1 and name in ("variance", "fraction"))):
@@ -166,7 +170,10 @@ class Config:
     def views(self) -> tuple[View, ...]:
         """How an image becomes the views of each scale; a window that is still to be learnt is that of 8 bits."""
         window = self.window if isinstance(self.window, Window) else EIGHT_BIT
-        return tuple(View(size.height, size.width, self.resize, window, size.zoom) for size in self.sizes)
+        posed = self.pose != "none"
+        return tuple(
+            View(size.height, size.width, self.resize, window, size.zoom, posed) for size in self.sizes
+        )
 
     @property
     def tiled(self) -> bool:

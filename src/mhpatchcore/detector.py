@@ -247,6 +247,7 @@ class Detector:
             views=tuple(nearest),
             window=config.views[0].window,
             area=source.area,
+            pose=source.pose,
         )
 
     def with_roi(self, roi: Any) -> Detector:

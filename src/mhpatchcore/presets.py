@@ -42,6 +42,7 @@ MH: dict[str, Any] = {
     "resize": 256,
     "window": "auto",
     "roi": None,
+    "pose": "none",
     "reduction": "pca",
     "variance": 0.99,
     "components": None,

@@ -156,6 +156,7 @@ def test_tiles_regions_and_odd_crops_are_refused() -> None:
     for changes, word in (
         ({"sizes": "tile:96"}, "tiles"),
         ({"roi": "0,0,0.5,1"}, "region"),
+        ({"pose": "moments"}, "--pose"),
         ({"resize": 300}, "300"),
     ):
         with pytest.raises(UserError, match=word):

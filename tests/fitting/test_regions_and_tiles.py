@@ -16,7 +16,7 @@ from mhpatchcore import Config, Detector, Execution
 from mhpatchcore.errors import ImageError, UserError
 from mhpatchcore.fitting.calibrating import banked, calibrated_by, rescored_images
 from mhpatchcore.fitting.executor import Processes
-from mhpatchcore.inputs.regions import Polygons
+from mhpatchcore.inputs.areas import Polygons
 from mhpatchcore.inputs.views import load_views
 from mhpatchcore.inspection.suspicion import Scrutiny
 from mhpatchcore.metric.moments import Moments

@@ -133,6 +133,7 @@ def make_session(graph: bytes, threads: int = 0) -> Any:
     options.log_severity_level = 4  # errors are raised: logged too they would be said twice
     # idle threads that spin take the core from decoding, BLAS and other sessions (and gained nothing when measured)
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.enable_mem_pattern = False  # a second block of activations, for no time that could be measured
     session = ort.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
     give_back()  # loading leaves more free memory behind than the weights take
     return session

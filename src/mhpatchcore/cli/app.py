@@ -19,6 +19,7 @@ from mhpatchcore.cli import (
     fit,
     inbox,
     info,
+    look,
     merge,
     monitor,
     ranks,
@@ -35,6 +36,7 @@ EPILOG = (
     "8 `verify` found a bundle damaged, or that this machine computes something else · 130 interrupted."
 )
 COMMANDS: dict[str, Callable[..., None]] = {
+    "look": look.look,
     "fit": fit.fit,
     "score": score.score,
     "evaluate": evaluate.evaluate,

@@ -22,6 +22,7 @@ PHASES = {
     "coverage": "measuring coverage",
     "score": "scoring",
     "ranks": "ranking frames",
+    "look": "looking at images",
 }
 
 JsonFlag = typer.Option(False, "--json", help="Print the result as JSON.")

@@ -239,7 +239,7 @@ class _Sizes:
         table = (available_cores() + 1) * SINGLE * QUERIES_PER_BLOCK * K
         # all distances between an image's patches and the bank are formed, in arenas that every scale keeps, and once
         # more where images are ranked
-        image = SINGLE * sum(self.network.patches) * (2 * K + 4 * k) + HALF * max(self.network.stored)
+        image = SINGLE * sum(self.network.patches) * (K + 4 * k) + HALF * max(self.network.stored)
         return bank + max(table, self.workers * image) + GRAPH_TOOLS
 
 

@@ -18,7 +18,8 @@ from mhpatchcore.fitting.duplicates import SIDE, thumbnail
 from mhpatchcore.fitting.plan import Located, StoredImage
 from mhpatchcore.fitting.store import DamagedEntryError, Store, entry_key
 from mhpatchcore.fitting.tasks import image_moments, inside_name, layer_name, load_network
-from mhpatchcore.inputs.regions import Area, Roi
+from mhpatchcore.inputs.areas import Area
+from mhpatchcore.inputs.regions import Roi
 from mhpatchcore.inputs.sources import ImageLike, content_hash, fetched
 from mhpatchcore.inputs.views import Geometry, Opened, Placed, View, opened
 from mhpatchcore.metric.moments import Moments
@@ -130,7 +131,7 @@ def _made(job: Job, key: str, given: Sequence[_Given]) -> tuple[list[str], int]:
             continue
         kept.append(position)
         if whole is None:
-            thumbnails.append(_thumbnail_of_tiled(image, job.views[0]))
+            thumbnails.append(thumbnail_of_tiled(image, job.views[0]))
         for scale, views in enumerate(placed):
             for view in views:
                 pixels = image.pixels(job.views[scale], view.where)
@@ -151,7 +152,7 @@ def _opened(job: Job, one: _Given) -> Opened:
     return opened(one.source, job.views, one.area)
 
 
-def _thumbnail_of_tiled(image: Opened, view: View) -> Floats:
+def thumbnail_of_tiled(image: Opened, view: View) -> Floats:
     """That of the whole image, of which there are only tiles otherwise."""
     small = View(SMALL_SIDE, SMALL_SIDE, window=view.window)
     return thumbnail(image.pixels(small, small.geometry(*image.size)))

@@ -9,8 +9,8 @@ from pathlib import Path
 from mhpatchcore import backbone as backbones
 from mhpatchcore.backbone.session import Backbone
 from mhpatchcore.config import Config, Size
+from mhpatchcore.inputs.shape import STRIDE, shape_like
 from mhpatchcore.inputs.sources import ImageLike, spread
-from mhpatchcore.inputs.views import STRIDE, shape_like
 from mhpatchcore.inputs.window import learnt_window
 
 ASPECT_IMAGES = 100  # whose shapes decide the aspect of the views

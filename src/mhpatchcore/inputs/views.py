@@ -12,9 +12,10 @@ import numpy as np
 from PIL import Image
 
 from mhpatchcore.errors import ImageError
-from mhpatchcore.inputs.decode import decoded, size_of
-from mhpatchcore.inputs.regions import Area, Roi, middles
-from mhpatchcore.inputs.regions import Extent as Extent
+from mhpatchcore.inputs.areas import Area, Extent, middles
+from mhpatchcore.inputs.decode import decoded
+from mhpatchcore.inputs.pose import Pose, pose_of
+from mhpatchcore.inputs.regions import Roi
 from mhpatchcore.inputs.sources import ImageLike, told
 from mhpatchcore.inputs.window import EIGHT_BIT, Picture, Window, pictured
 from mhpatchcore.runtime.arrays import Array, Floats, Mask
@@ -22,8 +23,6 @@ from mhpatchcore.runtime.arrays import Array, Floats, Mask
 # pixels differed by at most 3 levels (0.1 on average) from those of a full decode; with a margin of 2 by up to 5
 DRAFT_MARGIN = 3
 Box = tuple[int, int, int, int]  # top, left, bottom, right
-STRIDE = 32
-MOST_ASPECT = 3.0
 OVERLAP = 0.25  # of a tile, at least
 MOST_TILES = 2**16
 OUTSIDE = 128  # what is seen outside of the region of interest, and beyond the image's edges
@@ -102,7 +101,7 @@ class View:
     Without `resize` the whole image is stretched to the view, so nothing on the part goes unseen. With it the
     shorter side is first resized to `resize` and the centre is cropped (the paper: 256, then 224 × 224).
     With `zoom` the views are tiles, which have so many pixels for one of the image. The window says which values are
-    black and white.
+    black and white. `posed` images are turned as the part in them lies before anything else.
     """
 
     height: int = 224
@@ -110,6 +109,7 @@ class View:
     resize: int | None = None
     window: Window = EIGHT_BIT
     zoom: float = 0.0
+    posed: bool = False
 
     def geometries(self, height: int, width: int) -> tuple[Geometry, ...]:
         """The boxes of all views of an image of height × width: one, or those of tiles, row by row.
@@ -169,31 +169,6 @@ def _tile_count(length: int, tile: float) -> int:
     return max(1, ceil((length - tile) / (tile * (1 - OVERLAP)) + 1))
 
 
-def shape_like(images: Sequence[ImageLike], height: int, width: int, step: int = STRIDE) -> tuple[int, int]:
-    """Height and width of a view with the aspect of these images and about height · width pixels.
-
-    Sides are multiples of `step`, and one is at most MOST_ASPECT times the other; the typical (median) image decides.
-    Images whose size cannot be read do not count: whether they matter is for who reads them to say.
-    """
-    ratios = [size[0] / size[1] for size in map(size_of, images) if size is not None]
-    ratio = float(np.clip(np.exp(np.median(np.log(ratios))), 1 / MOST_ASPECT, MOST_ASPECT)) if ratios else 1.0
-    return rounded_sides(height, width, ratio, step)
-
-
-def rounded_sides(height: int, width: int, ratio: float, step: int = STRIDE) -> tuple[int, int]:
-    """Sides with height / width near `ratio`, of about height · width pixels.
-
-    >>> rounded_sides(224, 224, 1.05), rounded_sides(224, 224, 854 / 333)
-    ((224, 224), (352, 128))
-    """
-    side = (height * width) ** 0.5
-    tall, wide = side * ratio**0.5, side / ratio**0.5
-    if max(abs(tall - height), abs(wide - width)) < step / 2:
-        return height, width
-    fewest = -(-STRIDE // step)
-    return step * max(fewest, round(tall / step)), step * max(fewest, round(wide / step))
-
-
 @dataclass(frozen=True, eq=False)
 class Placed:
     """One view of an image: its number among those of its scale, where it lies, and which of its patches count.
@@ -234,11 +209,15 @@ def reduction(views: Sequence[View], height: int, width: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Opened:
-    """An image that has been decoded, once, for all its views; outside of its region of interest it is gray."""
+    """An image that has been decoded, once, for all its views; outside of its region of interest it is gray.
+
+    With a `pose` it has been turned, and views and region are those of the turned image.
+    """
 
     picture: Picture
     area: Area | None
     name: str
+    pose: Pose | None = None
 
     @property
     def size(self) -> tuple[int, int]:
@@ -271,18 +250,17 @@ class Opened:
         except (OSError, ValueError) as error:
             raise ImageError(f"cannot read image {self.name}: {error}; replace or remove it") from error
         beyond = ((0, view.height - tall), (0, view.width - wide), (0, 0))
-        return (
-            np.pad(seen, beyond, constant_values=OUTSIDE)
-            if (tall, wide) < (view.height, view.width)
-            else seen
-        )
+        is_whole = (tall, wide) == (view.height, view.width)
+        return seen if is_whole else np.pad(seen, beyond, constant_values=OUTSIDE)
 
 
 def opened(source: ImageLike, views: Sequence[View], roi: Roi | None = None) -> Opened:
     """An image, decoded for these views."""
     area = None if roi is None else roi.of(source)
     picture = pictured(decoded(source, partial(reduction, views)), views[0].window, told(source))
-    return Opened(picture if area is None else _painted(picture, area), area, told(source))
+    pose = pose_of(picture) if views[0].posed else None
+    picture = picture if pose is None else pose.turned(picture)
+    return Opened(picture if area is None else _painted(picture, area), area, told(source), pose)
 
 
 def _painted(picture: Picture, area: Area) -> Picture:

@@ -21,7 +21,9 @@ import numpy as np
 from mhpatchcore.backbone.session import BackboneInfo
 from mhpatchcore.errors import ImageError
 from mhpatchcore.fitting.scale import Scale
+from mhpatchcore.inputs.areas import Extent
 from mhpatchcore.inputs.decode import size_of
+from mhpatchcore.inputs.pose import Pose
 from mhpatchcore.inputs.sources import ImageLike, content_hash, is_there
 from mhpatchcore.inputs.views import Box, Geometry, opened
 from mhpatchcore.metric.distances import squared_distances
@@ -131,7 +133,7 @@ def explain(
                 region=region,
                 scale=seen.scale,
                 view=i,
-                box=seen.geometry.in_original(box, *scale.size),
+                box=_in_image(result.pose, seen.geometry.in_original(box, *scale.size)),
                 score=float(seen.distances[row, column]),
                 nearest=tuple(
                     _normal_patch(model, seen.scale, r, float(distances[r]), folders) for r in rows
@@ -159,8 +161,9 @@ def _worst_patches(result: Result) -> list[tuple[Region | None, tuple[int, int, 
     return [(region, _worst_in(result, region.box)) for region in result.regions[:PLACES]]
 
 
-def _worst_in(result: Result, box: Box) -> tuple[int, int, int]:
+def _worst_in(result: Result, box: Extent) -> tuple[int, int, int]:
     """The patch (view, row, column) whose distance is the largest within a box of the original image."""
+    box = box if result.pose is None else result.pose.box_in_turned(box)
     found = []
     for i, view in enumerate(result.views):
         a, where = view.distances, view.geometry
@@ -216,10 +219,20 @@ def _normal_patch(
         try:
             if content_hash(file) == model.hashes[image]:
                 where = _geometry(model, scale, view, file)
-                return NormalPatch(name, box, distance, str(file), where.in_original(box, *own.size))
+                pose = opened(file, model.config.views).pose if model.config.views[0].posed else None
+                placed = _in_image(pose, where.in_original(box, *own.size))
+                return NormalPatch(name, box, distance, str(file), placed)
         except ImageError:
             continue  # a file that cannot be read is as good as none
     return NormalPatch(name, box, distance)
+
+
+def _in_image(pose: Pose | None, box: Box) -> Box:
+    """A box of the image in its pose as one of the image itself."""
+    if pose is None:
+        return box
+    top, left, bottom, right = map(round, pose.box_in_image(box))
+    return top, left, bottom, right
 
 
 def _geometry(model: Model, scale: int, view: int, file: Path) -> Geometry:

@@ -111,7 +111,7 @@ def render(
         telemetry=wording.telemetry_facts(telemetry),
         phases=wording.telemetry_phases(telemetry),
         provenance=wording.provenance(detector),
-        settings=wording.settings(detector),
+        settings=wording.settings(detector.config),
     )
 
 

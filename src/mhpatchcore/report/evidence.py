@@ -17,7 +17,8 @@ from matplotlib.patches import Rectangle
 from matplotlib.patheffects import withStroke
 from PIL import Image
 
-from mhpatchcore.inputs.views import Box, Extent
+from mhpatchcore.inputs.areas import Extent
+from mhpatchcore.inputs.views import Box
 from mhpatchcore.inputs.window import Window, load_pixels
 from mhpatchcore.inspection.evidence import NEAREST, Evidence, NormalPatch, Place
 from mhpatchcore.report.captions import outline_note, verdict_line

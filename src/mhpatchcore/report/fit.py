@@ -13,6 +13,7 @@ from matplotlib.ticker import PercentFormatter
 
 from mhpatchcore.detector import Detector, Study
 from mhpatchcore.errors import ImageError
+from mhpatchcore.inputs.views import opened
 from mhpatchcore.inspection.coverage import LEVELS, Coverage
 from mhpatchcore.inspection.suspicion import Suspect
 from mhpatchcore.report import wording
@@ -67,7 +68,7 @@ def render(study: Study, name: str, telemetry: Mapping[str, Any]) -> str:
         telemetry=wording.telemetry_facts(telemetry),
         phases=wording.telemetry_phases(telemetry),
         provenance=wording.provenance(detector),
-        settings=wording.settings(detector),
+        settings=wording.settings(detector.config),
     )
 
 
@@ -160,18 +161,23 @@ def _items(study: Study) -> list[tuple[Suspect, Picture]]:
     if not study.suspects:
         return []
     calm = float(np.quantile([suspect.score for suspect in study.suspects], CALM_SHARE)) or 1.0
-    window = study.detector.config.views[0].window
+    views = study.detector.config.views
     found = []
     for suspect in study.suspects[: max(MAX_SUSPECTS, len(study.detector.model.excluded))]:
         if suspect.views is None:
             continue
         try:
-            photo = screen_pixels(suspect.source, window, PHOTO_SIDE)
+            photo = screen_pixels(suspect.source, views[0].window, PHOTO_SIDE)
         except ImageError:
             continue  # it has gone since it was read
         size = (photo.shape[0], photo.shape[1])
         whole = suspect.views[0].geometry
         box = (0, 0, whole.height, whole.width)
-        heat = combined_map(suspect.views, box, *screen_size(*size, HEAT_SIDE))
+        shown = screen_size(*size, HEAT_SIDE)
+        heat = combined_map(suspect.views, box, *shown)
+        if views[0].posed:
+            pose = opened(suspect.source, views).pose
+            assert pose is not None
+            heat = pose.map_over(heat, box, *shown)
         found.append((suspect, picture(size, photo, heat, calm, calm)))
     return found

@@ -10,6 +10,7 @@ from typing import Any
 
 from mhpatchcore import __version__
 from mhpatchcore.calibration.conformal import Calibration
+from mhpatchcore.config import Config
 from mhpatchcore.detector import Detector
 from mhpatchcore.evaluation.evaluate import Evaluation
 from mhpatchcore.evaluation.metrics import f1_max
@@ -200,8 +201,10 @@ def provenance(detector: Detector) -> Facts:
     ]
 
 
-def settings(detector: Detector) -> Facts:
-    return [(name, number(getattr(detector.config, name))) for name in detector.config.to_json()]
+def settings(config: Config) -> Facts:
+    """All settings, as they would be given."""
+    told = {"sizes": tuple(map(str, config.sizes)), "window": str(config.window)}
+    return [(name, number(told.get(name, getattr(config, name)))) for name in config.to_json()]
 
 
 def telemetry_facts(telemetry: Mapping[str, object]) -> Facts:

@@ -20,8 +20,8 @@ from math import ceil, floor
 import numpy as np
 
 from mhpatchcore.backbone.alignment import interpolation, upsampling
-from mhpatchcore.inputs.regions import middles
-from mhpatchcore.inputs.views import Extent, Geometry
+from mhpatchcore.inputs.areas import Extent, middles
+from mhpatchcore.inputs.views import Geometry
 from mhpatchcore.runtime.arrays import Doubles, Floats, Indices, Mask
 from mhpatchcore.runtime.parallel import one_blas_thread
 

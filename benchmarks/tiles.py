@@ -1,0 +1,179 @@
+"""Small defects on large boards, seen whole or in tiles: `python -m benchmarks.tiles DATA/pcb`
+
+The folder has train/good, test/<defect> and boxes.csv (image,top,left,bottom,right): where the defects are. Each way of
+seeing is fitted and tested in a process of its own, for its time and its peak of memory.
+
+One clean board gives no threshold. What stands in for further ones is the rest of the test boards: half of them, with
+their defects left out of the region of interest, calibrate the threshold for the other half, and the other way round.
+So no board is judged by a threshold that it has helped to make. A defect is found where an outlined region touches its
+box; a false alarm is a region that touches none. The last column asks without any threshold: how many defects stand
+out more than all but one place of a board, in the mean.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+from PIL import Image
+from scipy.ndimage import maximum_filter
+
+from benchmarks.commands import Row, listed, parser_of, shown, write_json
+from mhpatchcore import Config, Detector
+from mhpatchcore.inputs.decode import size_of
+from mhpatchcore.inputs.folders import images_below
+from mhpatchcore.inputs.views import Box
+from mhpatchcore.result import Result
+from mhpatchcore.runtime.arrays import Mask
+from mhpatchcore.runtime.telemetry import own_peak
+
+ROWS = 5000
+WAYS = {
+    "resized (the default)": ("224,448/2", ROWS),
+    "tiles at half the resolution": ("tile:512@0.5", ROWS),
+    "tiles": ("tile:512", ROWS),
+    "resized and tiles": ("448/2,tile:512", ROWS),
+    "half the resolution and a larger bank": ("tile:512@0.5", 4 * ROWS),
+    "averaged patches and a larger bank": ("tile:512/2", 4 * ROWS),
+}
+MARGIN = 40  # pixels around a box that belong to its defect
+APART = 80  # pixels between two places that stand out
+COLUMNS = {
+    "seen": "{way}",
+    "`--size`": "{size}",
+    "`-K`": "{K:,}",
+    "views": "{views}",
+    "found": "{found} of {defects}",
+    "false alarms per board": "{false:.2f}",
+    "fit, s": "{fit_seconds:.1f}",
+    "score, s": "{score_seconds:.2f}",
+    "peak, MB": "{peak_mb:.0f}",
+    "found at one false place per board": "{ranked} of {defects}",
+}
+
+
+def main() -> None:
+    parser = parser_of(__doc__)
+    parser.add_argument("data", type=Path, help="a folder with train/good, test/ and boxes.csv")
+    parser.add_argument("--only", type=listed, default=list(WAYS), help="some of the ways, by commas")
+    options = parser.parse_args()
+    write_json(options.json, shown(rows(options.data, options.only), COLUMNS))
+
+
+def rows(data: Path, only: Sequence[str]) -> Iterator[Row]:
+    for way in only:
+        size, K = WAYS[way]
+        command = [
+            sys.executable,
+            "-c",
+            "from benchmarks.tiles import answer; answer()",
+            str(data),
+            size,
+            str(K),
+        ]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise RuntimeError(done.stderr.strip().splitlines()[-1])
+        yield {"way": way, "size": size, "K": K, **json.loads(done.stdout)}
+
+
+def answer() -> None:
+    """In the process itself: fit, calibrate by halves, test."""
+    data, size, K = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+    boxes = read_boxes(data)
+    started = time.perf_counter()
+    detector = Detector.fit(data / "train" / "good", Config(sizes=size, K=K))
+    fit_seconds = time.perf_counter() - started
+    halves = [list(boxes)[0::2], list(boxes)[1::2]]
+    found, false, seconds = 0, 0, 0.0
+    inside, outside = list[float](), list[float]()
+    with TemporaryDirectory() as masks:
+        write_masks(boxes, data, Path(masks))
+        around = detector.with_roi(masks)
+        for half, others in (halves, halves[::-1]):
+            judging = around.calibrated(images=others).with_roi(None)
+            for image in half:
+                started = time.perf_counter()
+                result = judging.score(image)
+                regions = [region.box for region in result.regions]
+                seconds += time.perf_counter() - started
+                wide = [grown(box) for box in boxes[image]]
+                found += sum(any(touch(box, region) for region in regions) for box in wide)
+                false += sum(not any(touch(box, region) for box in wide) for region in regions)
+                at_defects, elsewhere = standing_out(result, wide)
+                inside += at_defects
+                outside += elsewhere
+    limit = np.sort(outside)[-len(boxes)]  # as many places lie at or above it as there are boards
+    print(
+        json.dumps(
+            {
+                "views": len(result.views),
+                "defects": len(inside),
+                "found": found,
+                "false": false / len(boxes),
+                "ranked": int((np.array(inside) > limit).sum()),
+                "fit_seconds": fit_seconds,
+                "score_seconds": seconds / len(boxes),
+                "peak_mb": own_peak() / 1e6,
+            }
+        )
+    )
+
+
+def read_boxes(data: Path) -> dict[str, list[Box]]:
+    """The boxes of each test image, by its path."""
+    found: defaultdict[str, list[Box]] = defaultdict(list)
+    with (data / "boxes.csv").open(newline="") as file:
+        for line in csv.DictReader(file):
+            top, left, bottom, right = (int(line[edge]) for edge in ("top", "left", "bottom", "right"))
+            found[str(data / line["image"])].append((top, left, bottom, right))
+    for image in images_below(data / "test"):
+        found.setdefault(str(image), [])
+    return dict(sorted(found.items()))
+
+
+def write_masks(boxes: Mapping[str, Sequence[Box]], data: Path, folder: Path) -> None:
+    """For each image a mask of its name that leaves its defects out."""
+    for image, around in boxes.items():
+        size = size_of(image)
+        assert size is not None
+        mask = np.full(size, 255, np.uint8)
+        for top, left, bottom, right in map(grown, around):
+            mask[max(0, top) : bottom, max(0, left) : right] = 0
+        path = folder / Path(image).relative_to(data).with_suffix(".png")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(mask).save(path)
+
+
+def grown(box: Box) -> Box:
+    return box[0] - MARGIN, box[1] - MARGIN, box[2] + MARGIN, box[3] + MARGIN
+
+
+def touch(one: Box, other: Box) -> bool:
+    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
+
+
+def standing_out(result: Result, defects: Sequence[Box]) -> tuple[list[float], list[float]]:
+    """The map's highest value at each defect, and its peaks elsewhere."""
+    heat = result.map
+    elsewhere: Mask = np.ones(heat.shape, bool)
+    at_defects = []
+    for top, left, bottom, right in defects:
+        part = np.s_[max(0, top) : bottom, max(0, left) : right]
+        at_defects.append(float(heat[part].max()))
+        elsewhere[part] = False
+    calm = np.where(elsewhere, heat, 0)
+    peaks = (calm == maximum_filter(calm, APART)) & (calm > 0)
+    return at_defects, heat[peaks].tolist()
+
+
+if __name__ == "__main__":
+    main()

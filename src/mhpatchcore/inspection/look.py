@@ -1,0 +1,200 @@
+"""A look before the fit: what the images are, and what the network will see of them.
+
+Every image is decoded as a fit does it, so what a fit would refuse is found here, with the same reasons. Nothing is
+learnt, and no network is needed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mhpatchcore.config import Config
+from mhpatchcore.errors import ImageError
+from mhpatchcore.fitting.describing import thumbnail_of_tiled
+from mhpatchcore.fitting.duplicates import near_duplicate_groups, thumbnail
+from mhpatchcore.fitting.networks import shaped
+from mhpatchcore.inputs.decode import decoded, header_of, open_image
+from mhpatchcore.inputs.files import frames_of
+from mhpatchcore.inputs.sources import Gathered, ImageLike, fetched, spread
+from mhpatchcore.inputs.views import Opened, opened
+from mhpatchcore.inputs.window import SAMPLE, learnt_window
+from mhpatchcore.runtime.arrays import Doubles, Floats, Indices
+from mhpatchcore.runtime.parallel import ordered_map
+
+CELL = 8  # pixels of a view for a patch, with most networks
+VALUES = 4096  # of each image that the histogram is made of
+BINS = 128
+
+
+@dataclass(frozen=True, eq=False)
+class Glance:
+    """What one image is: its size, how it is stored ("PNG RGB"), its depth, and the views that each scale has of it."""
+
+    name: str
+    source: ImageLike
+    height: int
+    width: int
+    stored: str
+    depth: str
+    frames: int
+    views: tuple[int, ...]
+    thumbnail: Floats = field(repr=False)
+
+    @property
+    def kind(self) -> str:
+        stack = f", stack of {self.frames} frames" if self.frames > 1 else ""
+        return f"{self.stored}, {self.depth}{stack}"
+
+    def to_json(self) -> dict[str, Any]:
+        names = ("name", "height", "width", "stored", "depth", "frames", "views")
+        return {name: getattr(self, name) for name in names}
+
+
+@dataclass(frozen=True)
+class Broken:
+    """An image that a fit would refuse, and why."""
+
+    name: str
+    why: str
+
+
+@dataclass(frozen=True, eq=False)
+class Histogram:
+    """How often values occur in a sample of the images: counts (n,) between edges (n + 1,), and the largest value."""
+
+    counts: Indices
+    edges: Doubles
+    largest: float
+
+
+@dataclass(frozen=True, eq=False)
+class Look:
+    """What a look at some images has found; `config` are the settings that a fit would go by, window and sizes found.
+
+    `duplicates` are groups of images that show the same.
+    """
+
+    source: str
+    images: tuple[Glance, ...]
+    broken: tuple[Broken, ...]
+    duplicates: tuple[tuple[str, ...], ...]
+    values: Histogram
+    config: Config
+
+    @property
+    def sizes(self) -> Counter[tuple[int, int]]:
+        """How many images there are of each height and width."""
+        return Counter((image.height, image.width) for image in self.images)
+
+    @property
+    def kinds(self) -> Counter[str]:
+        return Counter(image.kind for image in self.images)
+
+    @property
+    def distinct(self) -> int:
+        """How many images there are, of near-duplicates one."""
+        return len(self.images) - sum(len(group) - 1 for group in self.duplicates)
+
+    @property
+    def pixels_per_pixel(self) -> float:
+        """How many pixels of the typical image, each way, lie behind one of the finest view."""
+        height, width = (
+            float(np.median([getattr(image, side) for image in self.images])) for side in ("height", "width")
+        )
+        return min(view.spare(round(height), round(width)) for view in self.config.views)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "source": self.source,
+            "images": [image.to_json() for image in self.images],
+            "broken": {one.name: one.why for one in self.broken},
+            "sizes": {f"{width} × {height}": n for (height, width), n in self.sizes.most_common()},
+            "kinds": dict(self.kinds.most_common()),
+            "duplicates": [list(group) for group in self.duplicates],
+            "histogram": {"counts": self.values.counts.tolist(), "edges": self.values.edges.tolist()},
+            "views": [str(size) for size in self.config.sizes],
+            "window": str(self.config.window),
+            "pixels_per_pixel": self.pixels_per_pixel,
+        }
+
+
+def look(
+    given: Gathered,
+    config: Config,
+    workers: int = 1,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> Look:
+    """Look at images that are to be learnt from with these settings."""
+    config = shaped(config, given.images).with_changes(window=learnt_window(given.images, config.window))
+    images, broken = list[Glance](), list[Broken]()
+    named = list(zip(given.images, given.names, strict=True))
+    for done, one in enumerate(ordered_map(partial(_glance, config), named, workers), start=1):
+        (images if isinstance(one, Glance) else broken).append(one)  # type: ignore[arg-type]
+        if progress is not None:
+            progress("look", done, len(named))
+    if not images:
+        raise ImageError(f"none of the images can be read: {broken[0].why}")
+    some = [images[i] for i in spread(len(images), SAMPLE)]
+    return Look(given.source, tuple(images), tuple(broken), _duplicates(images), _histogram(some), config)
+
+
+def _glance(config: Config, named: tuple[ImageLike, str]) -> Glance | Broken:
+    source, name = named
+    try:
+        made = fetched(source)
+        image = opened(made, config.views, config.roi.of(source) if config.roi else None)
+        views = tuple(
+            len(image.placed(view, (view.height // CELL, view.width // CELL))) for view in config.views
+        )
+        small = _thumbnail(image, config)
+        header = header_of(made)
+        assert header is not None  # it has just been decoded
+        frames = header.frames or 1
+        return Glance(name, source, *image.size, stored_as(source), header.depth, frames, views, small)
+    except ImageError as error:
+        return Broken(name, str(error))
+
+
+def stored_as(source: ImageLike) -> str:
+    """The format and the mode of an image's file, in the words of Pillow; of others what they are."""
+    if not isinstance(source, str | Path):
+        return "array"
+    try:
+        with open_image((frames_of(source) or (source,))[0]) as image:
+            return f"{image.format} {image.mode}"
+    except (ImageError, OSError):  # a frame of a video, or a kind of TIFF that Pillow does not know
+        return Path(source).suffix[1:].upper() or "video"
+
+
+def _thumbnail(image: Opened, config: Config) -> Floats:
+    """The one by which a fit tells near-duplicates."""
+    whole = next((view for view in config.views if not view.zoom), None)
+    if whole is None:
+        return thumbnail_of_tiled(image, config.views[0])
+    return thumbnail(image.pixels(whole, whole.geometry(*image.size)))
+
+
+def _duplicates(images: Sequence[Glance]) -> tuple[tuple[str, ...], ...]:
+    groups: defaultdict[int, list[str]] = defaultdict(list)
+    found = near_duplicate_groups(np.stack([image.thumbnail for image in images]))
+    for image, group in zip(images, found.tolist(), strict=True):
+        groups[group].append(image.name)
+    return tuple(tuple(names) for names in groups.values() if len(names) > 1)
+
+
+def _histogram(images: Sequence[Glance]) -> Histogram:
+    """Of the values as they are in the files, before the window."""
+    values = []
+    for image in images:
+        every = np.asarray(decoded(image.source).values).ravel()
+        values.append(every[:: max(1, every.size // VALUES)].astype(np.float64))
+    together = np.concatenate(values)
+    counts, edges = np.histogram(together, BINS)
+    return Histogram(counts, edges, float(together.max()))

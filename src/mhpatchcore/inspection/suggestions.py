@@ -1,0 +1,217 @@
+"""The settings that a look suggests, each with its reason. Nothing is decided here: an engineer does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import ceil, log2
+from pathlib import PurePath
+
+import numpy as np
+
+from mhpatchcore.config import Config, Size
+from mhpatchcore.inputs.datasets import MASKS, Labels
+from mhpatchcore.inputs.shape import MOST_ASPECT
+from mhpatchcore.inputs.stacks import MOST_FRAMES
+from mhpatchcore.inputs.window import Window
+from mhpatchcore.inspection.look import Look
+
+LARGE = 4.0  # pixels of the image, each way, behind one of the finest view
+TILE = 512
+MOST_TILES = 64  # of an image, that are suggested
+ELONGATED = 1.25
+OTHER_SHAPE = 0.1
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """What to do, as options of `fit` where there are any, and why."""
+
+    what: str
+    why: str
+    options: str = ""
+
+
+def suggestions(look: Look) -> list[Suggestion]:
+    """What an engineer should know before a fit, the gravest first."""
+    rules = (_broken, _defects, _kinds, _frames, _duplicates, _shape, _shapes, _large, _small, _window, _few)
+    return [one for rule in rules for one in rule(look)]
+
+
+def _broken(look: Look) -> Iterator[Suggestion]:
+    if look.broken:
+        yield Suggestion(
+            "Replace or remove the images that cannot be used",
+            f"{_n(len(look.broken), 'image')} would be refused, for example {look.broken[0].name}",
+            "--skip-broken",
+        )
+
+
+def _defects(look: Look) -> Iterator[Suggestion]:
+    folders = {part for image in look.images for part in PurePath(image.name).parts[:-1]}
+    found = sorted(name for name in folders if Labels().of(name) or name in MASKS)
+    if found:
+        yield Suggestion(
+            "Learn from the folder of good parts alone",
+            f"the folder {found[0]} sounds as if it held defects or masks: they would be learnt as normal",
+        )
+
+
+def _kinds(look: Look) -> Iterator[Suggestion]:
+    odd = [image for image in look.images if (image.depth, image.frames) != _depth(look)]
+    if odd:
+        yield Suggestion(
+            "Keep images of one depth and one number of frames",
+            f"most images are {_depth(look)[0]}, and a fit refuses {_n(len(odd), 'other')}, for example {odd[0].name}",
+        )
+
+
+def _frames(look: Look) -> Iterator[Suggestion]:
+    folders: dict[str, set[str]] = {}
+    for image in look.images:
+        path = PurePath(image.name)
+        folders.setdefault(path.parent.as_posix(), set()).add(path.name)
+    same = len({frozenset(names) for names in folders.values()}) == 1
+    if same and 2 <= len(folders) <= MOST_FRAMES:
+        yield Suggestion(
+            "Are these frames of the same parts? Then take them together",
+            f"{', '.join(folders)} hold images of the same names",
+            f"--stack {' '.join(folders)}",
+        )
+
+
+def _duplicates(look: Look) -> Iterator[Suggestion]:
+    if look.duplicates:
+        more = len(look.images) - look.distinct
+        yield Suggestion(
+            "Remove copies, or take fewer frames of a part",
+            f"{more} of {_n(len(look.images), 'image')} can hardly be told from another, for example "
+            f"{' and '.join(look.duplicates[0][:2])}: copies cost time, and count once in the threshold",
+            "--every 10" if any(image.stored == "video" for image in look.images) else "",
+        )
+
+
+def _shape(look: Look) -> Iterator[Suggestion]:
+    ratio = float(np.median(_ratios(look)))
+    if ratio < ELONGATED:
+        return
+    views = " and ".join(f"{size.width} × {size.height}" for size in look.config.sizes if not size.zoom)
+    if look.config.aspect == "stretch" and look.config.resize is None:
+        yield Suggestion(
+            "Keep the shape of the images",
+            f"one side is {ratio:.2g} times the other, and squares squeeze it: thin defects vanish",
+            "--aspect keep",
+        )
+    elif look.config.resize is not None:
+        yield Suggestion(
+            "See the whole image",
+            f"the crop leaves {1 - 1 / ratio:.0%} of it and more unseen",
+            "without --resize",
+        )
+    elif ratio > MOST_ASPECT and views:
+        yield Suggestion(
+            "Cut the images, or see them in tiles",
+            f"one side is {ratio:.2g} times the other; views are at most {MOST_ASPECT:g} times as long as wide "
+            f"({views} pixels), so images are squeezed",
+            f"--size tile:{TILE}",
+        )
+    elif views:
+        yield Suggestion(
+            "The shape of the images is kept",
+            f"one side is {ratio:.2g} times the other, and views have {views} pixels",
+        )
+
+
+def _shapes(look: Look) -> Iterator[Suggestion]:
+    ratios = np.array([image.height / image.width for image in look.images])
+    other = np.abs(np.log(ratios / np.median(ratios))) > OTHER_SHAPE
+    if other.any() and any(not size.zoom for size in look.config.sizes):
+        yield Suggestion(
+            "Fit a model for each shape, or cut the images alike",
+            f"{_n(int(other.sum()), 'image')} of another shape than the typical one would be stretched to its view, "
+            f"for example {look.images[int(other.argmax())].name}",
+        )
+
+
+def _large(look: Look) -> Iterator[Suggestion]:
+    if look.config.tiled or look.pixels_per_pixel < LARGE:
+        return
+    coarse = look.config.sizes[-1]._replace(height=448, width=448, pool=2)
+    tiles = next(size for size in _tilings() if _views(look, size) <= MOST_TILES or size.zoom <= 0.25)
+    yield Suggestion(
+        "See small defects in tiles",
+        f"one pixel of the finest view stands for {look.pixels_per_pixel:.2g} × {look.pixels_per_pixel:.2g} pixels of "
+        f"the image; {_views(look, tiles)} tiles for an image show them{_zoomed(tiles)}, in as many times the time",
+        f"--size {coarse},{tiles}",
+    )
+
+
+def _small(look: Look) -> Iterator[Suggestion]:
+    if look.pixels_per_pixel < 0.5 and not look.config.tiled:
+        height, width = look.sizes.most_common(1)[0][0]
+        yield Suggestion(
+            "Take smaller views",
+            f"most images have {width} × {height} pixels: larger views take time and show nothing more",
+            "--size 224",
+        )
+
+
+def _window(look: Look) -> Iterator[Suggestion]:
+    window, (depth, _) = look.config.window, _depth(look)
+    if not isinstance(window, Window) or window.is_plain:
+        return
+    bits = ceil(log2(look.values.largest + 1)) if depth == "16-bit" and look.values.largest >= 1 else 16
+    used = f"values use {bits} of 16 bits" if bits < 16 else f"the images are {depth}"
+    yield Suggestion(
+        f"Black at {window.low:.6g}, white at {window.high:.6g}",
+        f"{used}; this window would be learnt from the images and kept with the model. Give your own if models of "
+        "several cameras are to be compared",
+        f"--window {window}",
+    )
+
+
+def _few(look: Look) -> Iterator[Suggestion]:
+    config, n = look.config, min(look.distinct, look.config.calibration_images)
+    if config.calibration == "none" or config.threshold == "tail":
+        return
+    if look.distinct == 1:
+        yield Suggestion(
+            "Give further good parts for the threshold",
+            "one image alone gives none: a model of it scores images, but judges none (`mhpatchcore calibrate`)",
+        )
+    elif 1 / (n + 1) > config.false_alarm:
+        yield Suggestion(
+            "Expect more false alarms, or give more images",
+            f"{_n(n, 'image')} that differ support a rate of {1 / (n + 1):.1%} and none below; "
+            f"{config.false_alarm:.2%} takes {ceil(1 / config.false_alarm - 1 - 1e-9)}",
+            f"--false-alarm {ceil(100 / (n + 1))}%",
+        )
+
+
+def _ratios(look: Look) -> list[float]:
+    """How many times the longer side of each image is the shorter one."""
+    return [max(image.height, image.width) / min(image.height, image.width) for image in look.images]
+
+
+def _depth(look: Look) -> tuple[str, int]:
+    """Depth and frames of most images: a fit goes by them."""
+    window = look.config.window
+    return (window.depth, window.frames) if isinstance(window, Window) else ("8-bit", 1)
+
+
+def _tilings() -> Iterator[Size]:
+    return (Size(TILE, TILE, zoom=zoom) for zoom in (1.0, 0.5, 0.25))
+
+
+def _views(look: Look, size: Size) -> int:
+    """How many tiles the typical image has."""
+    (view,) = Config(sizes=(size,)).views
+    return int(np.median([view.count(image.height, image.width) for image in look.images]))
+
+
+def _zoomed(size: Size) -> str:
+    return " at full resolution" if size.zoom == 1 else f" at {size.zoom:g} of the resolution"
+
+
+def _n(n: int, thing: str) -> str:
+    return f"{n} {thing}" if n == 1 else f"{n} {thing}s"
