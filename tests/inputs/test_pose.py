@@ -177,11 +177,6 @@ def test_models_live_on(posed: Detector) -> None:
     assert isinstance(grown.score(more[0]).score, float)
 
 
-def test_older_models_keep_their_bytes() -> None:
-    assert "pose" not in Config().to_json() and Config(pose="moments").to_json()["pose"] == "moments"
-    assert Config.from_json(Config(pose="moments").to_json()).pose == "moments"
-
-
 @pytest.mark.parametrize("other", [{"sizes": "tile:64"}, {"resize": 256, "sizes": 224}])
 def test_parts_of_a_part_have_no_pose(other: dict[str, object]) -> None:
     with pytest.raises(UserError, match="seen as a whole"):
