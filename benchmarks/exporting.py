@@ -12,7 +12,6 @@ draft    large JPEG files, which the detector decodes at a fraction of their siz
 from __future__ import annotations
 
 import argparse
-import resource
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -36,6 +35,7 @@ from mhpatchcore.inputs.folders import images_below
 from mhpatchcore.inputs.views import View, load_views
 from mhpatchcore.inputs.window import load_pixels
 from mhpatchcore.runtime.arrays import Array
+from mhpatchcore.runtime.telemetry import current_rss, own_peak, reset_peak
 
 PICTURES = ((400, 400), (1024, 1024), (3000, 4000))
 LEARNT = 80
@@ -143,9 +143,10 @@ def peak_memory(views: Sequence[View], height: int, width: int) -> float:
 
 def _growth(views: Sequence[View], height: int, width: int) -> float:
     session, pixels = make_session(pillow_graph(views), 1), picture(height, width)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    reset_peak()
+    before = current_rss()
     session.run(None, {"image": pixels[None]})
-    return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    return (own_peak() - before) / 1e6
 
 
 def score_row(detector: Detector, content: bytes, images: Sequence[Path], rounds: int) -> Row:
