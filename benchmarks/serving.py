@@ -45,6 +45,8 @@ THROUGHPUT = {
     "service, images/s": "{service:.1f}",
     "service / bare graph": "{ratio:.2f}",
     "by CPU time": "{cpu_ratio:.2f}",
+    "CPU time per image, ms": "{cpu_ms:.0f}",
+    "memory, MB": "{memory_mb:.0f}",
     "median, ms": "{median_ms:.0f}",
     "p99, ms": "{p99_ms:.0f}",
 }
@@ -133,6 +135,8 @@ def _throughput(
         "service": float(np.median(services)),
         "ratio": float(np.median(services / graphs)),
         "cpu_ratio": float(np.median(graph_cpu / service_cpu)),
+        "cpu_ms": 1e3 * float(np.median(service_cpu)),
+        "memory_mb": resident(process),
         "tool_ratio": float(np.median(services / tools)),
         "median_ms": 1e3 * float(np.median(seconds)),
         "p99_ms": 1e3 * float(np.percentile(seconds, 99)),
