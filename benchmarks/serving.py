@@ -3,7 +3,8 @@
 DATA is a folder of images of good parts. A model is fitted on them and served in a process of its own; clients on the
 same machine send the images as they are, each over one connection, as fast as they are answered. The floor is the same
 graph in ONNX Runtime, called from as many threads as there are cores, on views that are prepared: no decoding, no map,
-no HTTP. The two take turns, and the median of their ratio is told.
+no HTTP. The two take turns, and the median of their ratio is told: of images per second, where the clients take their
+share of the cores too, and of CPU time per image, which depends less on what else runs on the machine.
 
 Then as many requests as asked for are sent while the model file is replaced every second. Every answer is held against
 what the model of its hash must say; resident memory is looked at all along.
@@ -43,6 +44,9 @@ THROUGHPUT = {
     "decode and score, no HTTP, images/s": "{tool:.1f}",
     "service, images/s": "{service:.1f}",
     "service / bare graph": "{ratio:.2f}",
+    "by CPU time": "{cpu_ratio:.2f}",
+    "CPU time per image, ms": "{cpu_ms:.0f}",
+    "memory, MB": "{memory_mb:.0f}",
     "median, ms": "{median_ms:.0f}",
     "p99, ms": "{p99_ms:.0f}",
 }
@@ -95,7 +99,7 @@ def run(options: argparse.Namespace, folder: Path) -> dict[str, list[Row]]:
     found: dict[str, list[Row]] = {}
     with service(model) as (process, port):
         if options.rounds:
-            row = _throughput(options, detector, images, bodies, port)
+            row = _throughput(options, detector, images, bodies, process, port)
             found["throughput"] = shown([row], THROUGHPUT)
         if options.requests:
             row = _endurance(options, detector, images, bodies, model, process, port)
@@ -108,25 +112,31 @@ def _throughput(
     detector: Detector,
     images: Sequence[Path],
     bodies: Sequence[bytes],
+    process: int,
     port: int,
 ) -> Row:
-    bare = bare_graph(detector, images)
-    rates: list[tuple[float, float, float]] = []
+    bare, each = bare_graph(detector, images), options.seconds
+    rates: list[tuple[float, ...]] = []
     seconds: list[float] = []
     for turn in range(options.rounds + 1):
-        graph = per_second(bare, options.seconds)
-        tool = per_second(lambda i: _scored(detector, images[i % len(images)]), options.seconds)
-        answers = asked(port, bodies, options.clients, _for(options.seconds))
+        graph = per_second(bare, each)
+        tool = per_second(lambda i: _scored(detector, images[i % len(images)]), each)
+        before, started = cpu_of(process), time.perf_counter()
+        answers = asked(port, bodies, options.clients, _for(each))
+        took, cpu = time.perf_counter() - started, cpu_of(process) - before
         if turn:  # the first warms up
-            rates.append((graph, tool, len(answers) / options.seconds))
+            rates.append((graph.calls, graph.cpu, tool.calls, len(answers) / took, cpu / len(answers)))
             seconds += [one.seconds for one in answers]
-    graphs, tools, services = np.array(rates).T
+    graphs, graph_cpu, tools, services, service_cpu = np.array(rates).T
     return {
         "clients": options.clients,
         "bare": float(np.median(graphs)),
         "tool": float(np.median(tools)),
         "service": float(np.median(services)),
         "ratio": float(np.median(services / graphs)),
+        "cpu_ratio": float(np.median(graph_cpu / service_cpu)),
+        "cpu_ms": 1e3 * float(np.median(service_cpu)),
+        "memory_mb": resident(process),
         "tool_ratio": float(np.median(services / tools)),
         "median_ms": 1e3 * float(np.median(seconds)),
         "p99_ms": 1e3 * float(np.percentile(seconds, 99)),
@@ -218,9 +228,17 @@ def _scored(detector: Detector, image: Path) -> object:
     return detector.score_opened(detector.opened(image)).regions
 
 
-def per_second(work: Callable[[int], object], seconds: float) -> float:
-    """How often it can be called on all cores."""
-    end = time.perf_counter() + seconds
+@dataclass(frozen=True)
+class Speed:
+    """Calls per second on all cores, and seconds of CPU time for each."""
+
+    calls: float
+    cpu: float
+
+
+def per_second(work: Callable[[int], object], seconds: float) -> Speed:
+    started, cpu = time.perf_counter(), time.process_time()
+    end = started + seconds
 
     def repeated(first: int) -> int:
         done = 0
@@ -230,7 +248,9 @@ def per_second(work: Callable[[int], object], seconds: float) -> float:
         return done
 
     with ThreadPoolExecutor(available_cores()) as threads:
-        return sum(threads.map(repeated, range(available_cores()))) / seconds
+        calls = sum(threads.map(repeated, range(available_cores())))
+    # the last calls end later than asked for
+    return Speed(calls / (time.perf_counter() - started), (time.process_time() - cpu) / calls)
 
 
 def asked(port: int, bodies: Sequence[bytes], clients: int, goes_on: Callable[[], bool]) -> list[Answered]:
@@ -279,6 +299,12 @@ def _count(n: int) -> Callable[[], bool]:
             return next(left, None) is not None
 
     return goes_on
+
+
+def cpu_of(process: int) -> float:
+    """Seconds of CPU time that a process has used."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def digest(path: Path) -> str:

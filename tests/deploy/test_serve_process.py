@@ -168,7 +168,7 @@ def test_at_the_end_everything_accepted_is_answered(folder: Path) -> None:
 
 
 def test_a_request_that_takes_too_long_is_told_so(folder: Path) -> None:
-    with running(folder / "vial.mhpc", "--timeout", "0.5", "--workers", 1) as service:
+    with running(folder / "vial.mhpc", "--timeout", "0.15", "--workers", 1) as service:
         port = int(service.url.rpartition(":")[2])
         with socket.create_connection(("127.0.0.1", port)) as slow:  # a body that never comes
             slow.sendall(

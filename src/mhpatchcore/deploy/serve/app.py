@@ -157,7 +157,7 @@ def _told(refused: Refused) -> JSONResponse:
 
 async def _on_refused(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, Refused)
-    v1.service_of(request).count_refused(request.path_params.get("name", ""), error)
+    request.app.state.service.count_refused(request.path_params.get("name", ""), error)
     return _told(error)
 
 

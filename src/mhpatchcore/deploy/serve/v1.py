@@ -24,15 +24,17 @@ SILENCE = 10.0  # seconds after which a stream says that it is still there
 MOST_LISTENERS = 64
 
 
-def service_of(request: Request) -> Service:
+# both are coroutines because FastAPI calls plain functions on other threads, which takes longer than they do
+async def service_of(request: Request) -> Service:
     service: Service = request.app.state.service
     return service
 
 
-def check_token(request: Request) -> None:
+async def check_token(request: Request) -> None:
     """Everything but the page itself and the health of the service is for those who know the token."""
     scheme, _, given = request.headers.get("authorization", "").partition(" ")
-    service_of(request).check_token(given if scheme.lower() == "bearer" else None)
+    service: Service = request.app.state.service
+    service.check_token(given if scheme.lower() == "bearer" else None)
 
 
 Known = Annotated[Service, Depends(service_of)]
