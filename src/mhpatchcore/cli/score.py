@@ -101,7 +101,7 @@ def score(
     outputs.check(model)
     detector = Detector.load(model)
     paths = list_images(given_images(images, stack, every))
-    pictures = outputs.pictures([Path(str(path)) for path in paths])
+    pictures = outputs.pictures([str(path) for path in paths])
     rows: list[dict[str, Any]] = []
     with progress_display(quiet or len(paths) < 2) as progress:
         for path, result in zip(paths, _scored(detector, paths, workers, progress), strict=True):

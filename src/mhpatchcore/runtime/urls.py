@@ -198,7 +198,11 @@ def _system(url: str) -> Any:
         options = {"client_kwargs": {"timeout": ClientTimeout(MOST_SECONDS, **times)}}
     elif scheme in ("s3", "s3a"):
         times = {"connect_timeout": CONNECT_SECONDS, "read_timeout": READ_SECONDS}
-        options = {"config_kwargs": {**times, "retries": {"max_attempts": 1}}, "use_listings_cache": False}
+        options = {
+            "config_kwargs": {**times, "retries": {"max_attempts": 1}},
+            "use_listings_cache": False,
+            "max_concurrency": 1,  # otherwise it asks for the size of every object before it reads it
+        }
     return fsspec.filesystem(scheme, **options)
 
 
