@@ -32,6 +32,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("evaluation",),
     ("report",),
     ("experiments", "demo"),
+    ("cluster",),
     ("cli",),
     ("__main__",),
 )

@@ -51,6 +51,14 @@ def held(name: str | Path) -> str | Path:
         return Held(url, file.read())
 
 
+def absolute_name(name: str | Path) -> str:
+    """The same image by a name that leads to it from anywhere on this machine."""
+    if isinstance(name, archives.MemberName):
+        place = name.archive if isinstance(name.archive, str) else Path(os.path.abspath(name.archive))  # noqa: PTH100
+        return archives.MemberName(place, name.inside, name.member)
+    return url_of(name) or os.path.abspath(name)  # noqa: PTH100 (Path.absolute keeps ..)
+
+
 def open_bytes(name: str | Path, whole: bool = True) -> BinaryIO:
     """The content of a file or of an archive's member, to be read; not as a `whole` if only its beginning is."""
     if isinstance(name, Held):

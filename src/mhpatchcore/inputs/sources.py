@@ -19,7 +19,7 @@ from PIL import Image, ImageOps
 from mhpatchcore.errors import ImageError, UserError
 from mhpatchcore.inputs.archives import MemberName, has_archive_suffix, is_archive, members_of
 from mhpatchcore.inputs.deep import depth_of
-from mhpatchcore.inputs.files import frames_of, held, is_file, is_pattern, open_bytes, ranged
+from mhpatchcore.inputs.files import Held, frames_of, held, is_file, is_pattern, open_bytes, ranged
 from mhpatchcore.inputs.folders import SUFFIXES, UNREAD_SUFFIXES, has_suffix, images_below, images_below_url
 from mhpatchcore.inputs.lists import LISTS, is_list, listed_paths
 from mhpatchcore.inputs.matching import stack_names
@@ -221,7 +221,9 @@ def _of(one: Any) -> Iterator[tuple[ImageLike, Path | None]]:
 
 def _at(path: str | Path) -> Iterator[tuple[ImageLike, Path]]:
     """The images at a path. One where nothing is stays: whoever reads it will say so."""
-    if frames_of(path) and single_image(path) is None:
+    if isinstance(path, Held | MemberName):  # it was found before
+        yield path, _absolute(path).parent
+    elif frames_of(path) and single_image(path) is None:
         yield from ((name, _absolute(name).parent) for name in stacked(*frames_of(path)))
     elif url_of(path) is not None:
         yield from _at_url(url_of(path) or "")
