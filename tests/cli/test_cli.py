@@ -31,7 +31,7 @@ from mhpatchcore.presets import PRESETS
 __all__ = ["graphs", "run"]  # fixtures
 
 COMMANDS = (
-    *("fit", "score", "evaluate", "monitor", "info", "calibrate", "update", "merge", "ranks", "demo"),
+    *("fit", "score", "evaluate", "monitor", "info", "calibrate", "update", "merge", "ranks", "store", "demo"),
     *("benchmark", "ladder", "presets"),
 )
 

@@ -17,6 +17,7 @@ from mhpatchcore.cli.console import (
     QuietFlag,
     SkipBrokenFlag,
     StackFlag,
+    StoreLimitOption,
     StoreOption,
     WorkersOption,
     counted,
@@ -27,6 +28,7 @@ from mhpatchcore.cli.console import (
 )
 from mhpatchcore.cli.facts import bank_note, print_threshold, summary, warn_without_threshold
 from mhpatchcore.cli.paths import check_file, given_images
+from mhpatchcore.cli.running import ClusterOption, running_on
 from mhpatchcore.cli.settings import settings_from, with_settings
 from mhpatchcore.detector import Detector, Study
 from mhpatchcore.fitting.budget import Estimate
@@ -73,12 +75,14 @@ def fit(
         1, min=1, metavar="N", help="Images per call of the network.", rich_help_panel=RUN
     ),
     store: Path = StoreOption,
+    store_limit: str = StoreLimitOption,
     memory: str = typer.Option(
         None,
         metavar="SIZE",
         help="Stay within this much memory, e.g. 600MB or 1.5GB: workers and batch are then upper bounds.",
         rich_help_panel=RUN,
     ),
+    cluster: str = ClusterOption,
     skip_broken: bool = SkipBrokenFlag,
 ) -> None:
     """Learn what good parts look like and write a model file.
@@ -109,18 +113,20 @@ def fit(
 
     share_one_heap()
     started = time.perf_counter()
-    with progress_display(quiet) as progress:
+    with running_on(cluster, workers) as executor, progress_display(quiet) as progress:
         telemetry = Telemetry()
         execution = Execution(
             workers=workers or available_cores(),
             batch=batch,
             store=store,
+            store_limit=parse_size(store_limit) if store_limit else None,
             skip_broken=skip_broken,
             memory=parse_size(memory) if memory else None,
             progress=progress,
             telemetry=telemetry,
             warn=warn_and_keep(skipped),
             foresee=foresee,
+            executor=executor if cluster else None,
         )
         images = given_images(normals, stack, every)
         study = Detector.study(images, config, scrutiny, weights=weights, execution=execution)

@@ -111,6 +111,8 @@ def within_budget(
     """The execution with as many workers, then as large a batch, as its budget allows; itself without a budget."""
     if execution.memory is None:
         return execution
+    if execution.runs_on.remote:
+        raise UserError("a budget is for this machine: the workers of a cluster have limits of their own")
     share_one_heap()
     decoding, largest = largest_decoding(images, config.views)
     network = replace(Footprint.measured(backbones), decoding=decoding, largest=largest)

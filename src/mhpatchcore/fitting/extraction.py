@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 
@@ -17,12 +19,14 @@ from mhpatchcore.fitting.calibrating import held_out_images
 from mhpatchcore.fitting.describing import Chunk, Extracted, Job
 from mhpatchcore.fitting.duplicates import near_duplicates
 from mhpatchcore.fitting.execution import Execution
+from mhpatchcore.fitting.far import DaskExecutor
 from mhpatchcore.fitting.plan import StoredImage, cut, images_at_once, make_plan, runs_of
 from mhpatchcore.fitting.previous import Previous
 from mhpatchcore.fitting.store import Store
-from mhpatchcore.fitting.storekeeping import opened_store
+from mhpatchcore.fitting.storekeeping import keep_within, opened_store
 from mhpatchcore.fitting.summing import MOMENTS_FAN_IN, ScaleMoments, run_moments, total_moments
 from mhpatchcore.inputs.decode import size_of
+from mhpatchcore.inputs.files import absolute_name
 from mhpatchcore.inputs.sources import ImageLike
 from mhpatchcore.runtime.arrays import Floats
 from mhpatchcore.runtime.parallel import one_blas_thread
@@ -58,13 +62,28 @@ def extracted(
     held_out = held_out_images(list(sources), config, previous) if representative else ()
     counts = number_of_views(images, config)
     expected = 2 * sum(n * backbone.info.stored for n, backbone in zip(counts, backbones, strict=True))
-    with one_blas_thread(), opened_store(execution.store, expected) as store:
+    with one_blas_thread(), opened_store(_store_folder(execution), expected) as store:
         try:
+            if isinstance(execution.runs_on, DaskExecutor):
+                sources = {i: absolute_source(source) for i, source in sources.items()}
+                execution.runs_on.check(store, sources[first] if sources else None, execution.warn)
             extraction = extract(sources, held_out, backbones, config, execution, store)
             check_unknown(extraction, sources, previous, execution.warn)
+            keep_within(store, execution.store_limit, execution.warn)  # by now it is known what is needed
             yield extraction
+            keep_within(store, execution.store_limit, execution.warn)
         finally:
             tasks.forget()
+
+
+def _store_folder(execution: Execution) -> Path | None:
+    """Where the store is kept, by a name that is the same for all workers."""
+    return None if execution.store is None else Path(os.path.abspath(execution.store))  # noqa: PTH100
+
+
+def absolute_source(source: ImageLike) -> ImageLike:
+    """An image by a name that leads to it from any working folder."""
+    return absolute_name(source) if isinstance(source, str | Path) else source
 
 
 def number_of_views(images: Sequence[ImageLike], config: Config) -> list[int]:

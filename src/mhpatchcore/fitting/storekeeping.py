@@ -12,13 +12,14 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from mhpatchcore.errors import UserError
 from mhpatchcore.fitting.store import SUFFIX, Store
+from mhpatchcore.runtime.memory import in_words
 
 PREFIX = "mhpatchcore-store-"
 LOCK = ".lock"
@@ -109,6 +110,19 @@ def trimmed(folder: Path, limit: int | None = None, older: float | None = None) 
             gone.append(entry)
             total -= entry.size
     return gone
+
+
+def keep_within(store: Store, limit: int | None, warn: Callable[[str], None]) -> None:
+    """Bring a kept store within a limit, which work that goes on may exceed: that is told."""
+    if limit is None or not store.kept:
+        return
+    trimmed(store.folder, limit)
+    size = sum(entry.size for entry in entries_of(store.folder))
+    if size > limit:
+        warn(
+            f"the store in {store.folder} takes {in_words(size)}, more than its limit of {in_words(limit)}: "
+            "all of it is in use"
+        )
 
 
 def in_use_since(folder: Path) -> float:
