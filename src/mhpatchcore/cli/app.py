@@ -15,21 +15,24 @@ from mhpatchcore.cli import (
     demo,
     evaluate,
     fit,
+    fit_many,
     info,
     merge,
     monitor,
     ranks,
     score,
+    store,
     update,
 )
 
 EPILOG = (
     "Exit codes: 0 done · 1 `score --fail` found an anomaly or `monitor --fail` a drift · 2 wrong usage or settings · "
     "3 an image cannot be read · 4 a model file cannot be read · 5 backbone weights cannot be had · "
-    "6 a cell of a benchmark failed · 7 `score` with a model that has no threshold · 130 interrupted."
+    "6 a cell of `benchmark` or a product of `fit-many` failed · 7 `score` with a model that has no threshold · 130 interrupted."
 )
 COMMANDS: dict[str, Callable[..., None]] = {
     "fit": fit.fit,
+    "fit-many": fit_many.fit_many,
     "score": score.score,
     "evaluate": evaluate.evaluate,
     "monitor": monitor.monitor,
@@ -38,6 +41,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "update": update.update,
     "merge": merge.merge,
     "ranks": ranks.ranks,
+    "store": store.store,
     "demo": demo.demo,
     "benchmark": benchmark.benchmark,
     "ladder": benchmark.ladder,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from mhpatchcore.calibration.deciding_patches import NOT_LEARNT
 from mhpatchcore.cli.console import counted, printable, warn
 from mhpatchcore.detector import Detector
 from mhpatchcore.model.history import Event
@@ -99,13 +98,8 @@ def warn_without_threshold(detector: Detector, path: Path) -> bool:
 
 
 def _decided_alone(detector: Detector) -> dict[str, Any] | None:
-    alone = detector.calibration.decided_alone
-    if alone is None:
-        return None
-    place, without = alone
-    deciding, images = detector.calibration.deciding, detector.model.images
-    image = deciding[place].image if place < len(deciding) else NOT_LEARNT
-    return {"image": None if image == NOT_LEARNT else images[image], "threshold_without": without}
+    alone = detector.model.decided_alone
+    return None if alone is None else {"image": alone[0], "threshold_without": alone[1]}
 
 
 def threshold_before(detector: Detector) -> str:
