@@ -28,7 +28,8 @@ from mhpatchcore.cli import (
 EPILOG = (
     "Exit codes: 0 done · 1 `score --fail` found an anomaly or `monitor --fail` a drift · 2 wrong usage or settings · "
     "3 an image cannot be read · 4 a model file cannot be read · 5 backbone weights cannot be had · "
-    "6 a cell of `benchmark` or a product of `fit-many` failed · 7 `score` with a model that has no threshold · 130 interrupted."
+    "6 a cell of `benchmark` or a product of `fit-many` failed · 7 `score` with a model that has no threshold · "
+    "130 interrupted."
 )
 COMMANDS: dict[str, Callable[..., None]] = {
     "fit": fit.fit,

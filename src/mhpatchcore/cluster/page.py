@@ -54,7 +54,7 @@ def render(recipe: Recipe, products: Sequence[Product], fitted: Sequence[Fitted]
         rates=rates,
         duration=duration,
         deciding=deciding,
-        settings=[(name, number(value)) for name, value in recipe.config.to_json().items()],
+        settings=[(name, number(getattr(recipe.config, name))) for name in recipe.config.to_json()],
     )
 
 
