@@ -16,7 +16,7 @@ import zlib
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from mhpatchcore.errors import ImageError, UserError
 from mhpatchcore.runtime.urls import open_url, read_url, size_and_state, url_of
@@ -31,7 +31,7 @@ AFTER_NAME = 1024  # bytes of what follows it that are read together with the co
 KEPT_TABLES = 8
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Member:
     """Where a file lies in its archive; a zip's has a header with its name before it, and a checksum.
 
@@ -47,19 +47,24 @@ class Member:
 
 
 class MemberName(str):
-    """The name of an archive's member that knows where it lies."""
+    """The name of an archive's member that knows where it lies. There may be millions of them."""
 
+    __slots__ = ("archive", "member")
     archive: Path | str
-    inside: str
     member: Member
 
     def __new__(cls, archive: Path | str, inside: str, member: Member) -> MemberName:
         made = super().__new__(cls, f"{archive}/{inside}")
-        made.archive, made.inside, made.member = archive, inside, member
+        made.archive, made.member = archive, member
         return made
 
-    def __getnewargs__(self) -> tuple[Path | str, str, Member]:  # type: ignore[override]
-        return self.archive, self.inside, self.member
+    @property
+    def inside(self) -> str:
+        """The member's name in its archive."""
+        return self[len(str(self.archive)) + 1 :]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return MemberName, (self.archive, self.inside, self.member)
 
 
 def is_archive(path: str | Path) -> bool:

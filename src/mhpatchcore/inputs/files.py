@@ -17,7 +17,7 @@ import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from mhpatchcore.errors import ImageError, UserError
 from mhpatchcore.inputs import archives
@@ -38,8 +38,8 @@ class Held(str):
         made.content = content
         return made
 
-    def __getnewargs__(self) -> tuple[str, bytes]:  # type: ignore[override]
-        return str(self), self.content
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Held, (str(self), self.content)
 
 
 def held(name: str | Path) -> str | Path:

@@ -220,80 +220,63 @@ def _of(one: Any) -> Iterator[tuple[ImageLike, Path | None]]:
 
 
 def _at(path: str | Path) -> Iterator[tuple[ImageLike, Path]]:
-    """The images at a path. One where nothing is stays: whoever reads it will say so."""
+    """The images at a path. One where nothing is stays: whoever reads it will say so.
+
+    What a URL is, is told by its looks: who gives a million of them does not wait for as many answers.
+    """
+    url = url_of(path)
     if isinstance(path, Held | MemberName):  # it was found before
         yield path, _absolute(path).parent
     elif frames_of(path) and single_image(path) is None:
         yield from ((name, _absolute(name).parent) for name in stacked(*frames_of(path)))
-    elif url_of(path) is not None:
-        yield from _at_url(url_of(path) or "")
-    elif Path(path).is_dir():
-        images = images_below(Path(path))
+    elif _is_folder(path):
+        images = images_below_url(url) if url else images_below(Path(path))
         if not images:
             raise UserError(f"no images in {path} (looked for {', '.join(SUFFIXES)}, also in its subfolders)")
         yield from ((image, _absolute(path)) for image in images)
     elif is_pattern(path):
-        places = [place for one in ranged(str(path)) for place in sorted(map(Path, _matching(one)))]
-        matches: list[str | Path] = [one for one in places if has_suffix(one, SUFFIXES) and one.is_file()]
-        matches += [image for one in places if one.is_dir() for image in images_below(one)]
-        matches += [image for one in places if is_archive(one) for image in _members(one)]
+        matches = _matching(url or str(path))
         if not matches:
-            raise UserError(f"no images match {path}; check the pattern")
-        yield from ((image, _absolute(image).parent) for image in dict.fromkeys(matches))
+            raise UserError(f"no images match {url or path}; check the pattern")
+        yield from ((image, _absolute(image).parent) for image in matches)
     elif is_archive(path):
         yield from ((name, _absolute(path)) for name in _members(path))
     elif is_video(path):
         yield from ((name, _absolute(path)) for name in video_frames(path))
     elif is_list(path):
-        yield from _listed(path)
-    else:
-        yield path, _absolute(path).parent
-
-
-def _at_url(url: str) -> Iterator[tuple[ImageLike, Path]]:
-    """The images at a URL. What it is, is told by its looks: who gives a million of them waits for no answers."""
-    folder = Path(url).parent
-    if is_pattern(url):
-        places = [place for one in ranged(url) for place in _matching(one)]
-        archives = [one for one in places if is_archive(one)]
-        images: list[str] = [one for one in places if has_suffix(one, SUFFIXES)]
-        images += [name for some in ordered_map(_members, archives, TABLES_AT_ONCE) for name in some]
-        if not images:
-            raise UserError(f"no images match {url}; check the pattern")
-        yield from ((image, Path(image).parent) for image in images)
-    elif is_archive(url):
-        yield from ((name, Path(url)) for name in _members(url))
-    elif has_suffix(url, VIDEOS):
+        for entry in listed_paths(path):
+            if not leads_somewhere(entry) or is_list(entry):
+                raise UserError(f"list {url or path}: there is no image {entry}; correct the line")
+            yield from _at(entry)
+    elif url and has_suffix(url, VIDEOS):
         raise UserError(f"videos are read on this machine only: copy {url}")
-    elif is_list(url):
-        yield from _listed(url)
-    elif _is_folder(url):
-        yield from ((image, Path(url)) for image in images_below_url(url))
     else:
-        yield url, folder
+        yield url or path, _absolute(path).parent
 
 
-def _matching(path: str) -> list[str]:
-    """What a pattern stands for; a path that is none stands for itself."""
-    if not is_pattern(path):
-        return [path]
-    if url_of(path) is not None:
-        return files_below(path, pattern=True)
-    return glob.glob(path, recursive=True)  # noqa: PTH207 (absolute ones too)
+def _matching(pattern: str) -> list[str | Path]:
+    """The images that a pattern stands for: files, those in folders, those in archives."""
+    found: list[str | Path] = []
+    for one in ranged(pattern):
+        if not is_pattern(one):
+            found.append(one if url_of(one) else Path(one))
+        elif url_of(one):
+            found += files_below(one, pattern=True)
+        else:
+            found += sorted(map(Path, glob.glob(one, recursive=True)))  # noqa: PTH207 (absolute ones too)
+    elsewhere = url_of(pattern) is not None
+    images = [one for one in found if has_suffix(one, SUFFIXES) and (elsewhere or Path(one).is_file())]
+    images += [image for one in found if Path(one).is_dir() for image in images_below(Path(one))]
+    archives = [one for one in found if is_archive(one)]
+    images += [name for some in ordered_map(_members, archives, TABLES_AT_ONCE) for name in some]
+    return list(dict.fromkeys(images))
 
 
-def _members(path: str | Path) -> list[MemberName]:
-    members = [name for name in members_of(path) if has_suffix(name, SUFFIXES)]
+def _members(archive: str | Path) -> list[MemberName]:
+    members = [name for name in members_of(archive) if has_suffix(name, SUFFIXES)]
     if not members:
-        raise UserError(f"no images in {path} (looked for {', '.join(SUFFIXES)})")
+        raise UserError(f"no images in {archive} (looked for {', '.join(SUFFIXES)})")
     return members
-
-
-def _listed(path: str | Path) -> Iterator[tuple[ImageLike, Path]]:
-    for entry in listed_paths(path):
-        if not leads_somewhere(entry) or is_list(entry):
-            raise UserError(f"list {path}: there is no image {entry}; correct the line")
-        yield from _at(entry)
 
 
 def _is_folder(path: str | Path) -> bool:
