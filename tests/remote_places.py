@@ -49,7 +49,7 @@ def upload(folder: Path, url: str) -> str:
 
 
 class WebServer(ThreadingHTTPServer):
-    """Gives the files of a folder, and counts how often each was asked for.
+    """Gives the files of a folder, and counts how often each was asked for, and all `contacts`.
 
     `failures` of the next requests break off in the middle; `status` is what it answers otherwise; without `parts` it
     sends whole files whatever was asked for.
@@ -59,7 +59,7 @@ class WebServer(ThreadingHTTPServer):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
-        self.folder, self.asked = folder, Counter[str]()
+        self.folder, self.asked, self.contacts = folder, Counter[str](), 0
         self.failures, self.status, self.parts = 0, 200, True
 
     @property
@@ -78,6 +78,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(body=True)
 
     def _answer(self, body: bool) -> None:
+        self.server.contacts += 1
         path = self.server.folder / self.path.partition("?")[0].lstrip("/")
         if self.server.status != 200 or not path.is_file():
             self.send_error(self.server.status if self.server.status != 200 else 404)

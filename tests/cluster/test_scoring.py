@@ -141,6 +141,27 @@ def test_a_worker_that_reads_another_model_says_so(line: Path, tmp_path: Path) -
         _ = batch.detector
 
 
+class Elsewhere:
+    """Workers that write to folders of their own."""
+
+    workers, remote = 2, True
+
+    def __init__(self, out: Path) -> None:
+        self.out = out
+
+    def map(self, task: Any, items: Any) -> Iterator[Any]:
+        for item in items:
+            done = task(item)
+            for path in self.out.glob("*[0-9].parquet"):
+                path.unlink()
+            yield done
+
+
+def test_workers_that_write_elsewhere_are_noticed(line: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="another folder for some workers"):
+        done_by(line / "part.mhpc", line / "parts", tmp_path / "out", Elsewhere(tmp_path / "out"))
+
+
 def test_the_command(run: Run, line: Path, tmp_path: Path) -> None:  # noqa: F811
     model, out, heat = line / "part.mhpc", tmp_path / "results.parquet", tmp_path / "heat"
     first = run("score", model, line / "parts", "--out", out, "--heatmaps", heat, "--json", "-q")

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cli_runs import Run, assert_one_line_error, graphs, run, write_vials  # noqa: F401 (fixtures)
+from forging import forged, setting
 from remote_places import BUCKET, WebServer, s3_server, upload, web_server
 from small_detector import small_detector
 
@@ -23,6 +24,7 @@ from mhpatchcore.inputs.decode import size_of
 from mhpatchcore.inputs.files import held, open_bytes
 from mhpatchcore.inputs.sources import content_hash, gather, is_there, list_images, single_image
 from mhpatchcore.inputs.window import load_pixels
+from mhpatchcore.model.file import to_bytes
 from mhpatchcore.runtime import urls
 from mhpatchcore.runtime.files import write_text
 from mhpatchcore.runtime.urls import read_url
@@ -218,6 +220,24 @@ def test_without_credentials_or_permission(s3: str, monkeypatch: pytest.MonkeyPa
             content_hash(f"{BUCKET}/parts/000.png")
     finally:
         s3fs.S3FileSystem.clear_instance_cache()
+
+
+def test_a_model_contacts_nobody(web: WebServer, parts: Path, tmp_path: Path) -> None:
+    """Whatever URLs a model file names: as the place of its training images, or as a region of interest."""
+    before = web.contacts
+    content = to_bytes(Detector.fit(parts, Config(sizes=96, K=100)).model)
+    (tmp_path / "a.mhpc").write_bytes(forged(content, setting("history", 0, "source", to=f"{web.url}/parts")))
+    evidence = Detector.load(tmp_path / "a.mhpc").explain(str(parts / "000.png"))
+    assert all(patch.file is None for place in evidence.places for patch in place.nearest)
+    for roi in (f"{web.url}/parts/000.png", [f"{web.url}/parts/000.png"]):
+        (tmp_path / "b.mhpc").write_bytes(forged(content, setting("config", "roi", to=roi)))
+        with pytest.raises(ModelFileError, match=r"its region of interest is not of its kind"):
+            Detector.load(tmp_path / "b.mhpc")
+    source = {"source": f"{web.url}/parts"}
+    (tmp_path / "c.mhpc").write_bytes(forged(content, setting("config", "roi", to=source)))
+    with pytest.raises(UserError):
+        Detector.load(tmp_path / "c.mhpc").score(str(parts / "000.png"))
+    assert web.contacts == before
 
 
 def test_local_paths_need_no_fsspec(parts: Path, tmp_path: Path) -> None:

@@ -121,7 +121,15 @@ def fit_products(recipe: Recipe, products: Sequence[Product], executor: Executor
     """Fit every product, and tell each when it is done, in their order."""
     if isinstance(executor, Threads):  # one after the other, on all cores
         recipe, executor = replace(recipe, workers=executor.workers), Threads(1)
-    return executor.map(partial(fit_product, recipe), products)
+    return map(_seen_here, executor.map(partial(fit_product, recipe), products))
+
+
+def _seen_here(one: Fitted) -> Fitted:
+    """Refuse a model that a worker has written where this machine cannot see it."""
+    if one.error is None and not url_of(one.model) and not Path(one.model).is_file():
+        where = "is another folder for some workers: name a place that all of them share"
+        return replace(one, error=f"{Path(one.model).parent} {where}")
+    return one
 
 
 def fit_product(recipe: Recipe, product: Product) -> Fitted:

@@ -109,6 +109,11 @@ def score_batch(
     _begin(batch, record)
     yield from executor.map(partial(score_part, batch), parts)
     _remove_parts(batch, len(parts))
+    written = set(_contents(batch))
+    if any(Path(batch.path(part.number)).name not in written for part in parts):
+        raise UserError(
+            f"{batch.out} is another folder for some workers: name a place that all of them share"
+        )
     write_text(f"{batch.out}/{RECORD}", json.dumps(record | {"finished": True}))
 
 
