@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import lru_cache
 from time import thread_time
 
 import numpy as np
@@ -241,6 +242,13 @@ def _edges(where: Geometry) -> tuple[float, ...]:
     return (where.height, where.width, *where.box)
 
 
+@lru_cache(maxsize=1024)
+def _geometry(height: float, width: float, *places: float) -> Geometry:
+    """Where a view lies; images of one size share it, which matters where there are millions."""
+    top, left, bottom, right, above, before, below, after = places
+    return Geometry(int(height), int(width), top, left, bottom, right, (above, before, below, after))
+
+
 def _listed(key: str, index: Mapping[str, Array], image: int, scales: int) -> StoredImage:
     """An image of the store, as its entry tells it."""
     views: defaultdict[int, list[Located]] = defaultdict(list)
@@ -248,11 +256,8 @@ def _listed(key: str, index: Mapping[str, Array], image: int, scales: int) -> St
     rows = zip(index["views"].tolist(), index["where"].tolist(), strict=True)
     for i, ((scale, number, masked), place) in enumerate(rows):
         block, at = divmod(i, VIEWS_PER_ENTRY)
-        height, width, top, left, bottom, right, *overlaps = place
-        above, before, below, after = overlaps
-        where = Geometry(int(height), int(width), top, left, bottom, right, (above, before, below, after))
         entry = key if block == last else _block_key(key, block)
-        views[scale].append(Located(image, number, entry, at, where, bool(masked)))
+        views[scale].append(Located(image, number, entry, at, _geometry(*place), bool(masked)))
     return StoredImage(image, tuple(tuple(views[scale]) for scale in range(scales)))
 
 
