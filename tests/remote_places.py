@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -29,6 +30,8 @@ def s3_server() -> Iterator[str]:
         patch.setenv("AWS_SECRET_ACCESS_KEY", "test")
         patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
         s3fs.S3FileSystem.clear_instance_cache()
+        # what earlier servers of this process were given is still there
+        urlopen(Request(f"http://{host}:{port}/moto-api/reset", method="POST")).close()
         fsspec.filesystem("s3").mkdir(BUCKET)
         try:
             yield f"http://{host}:{port}"
