@@ -38,6 +38,7 @@ from mhpatchcore.presets import preset as named
 from mhpatchcore.runtime.memory import in_words, parse_size, share_one_heap
 from mhpatchcore.runtime.parallel import available_cores
 from mhpatchcore.runtime.telemetry import Telemetry
+from mhpatchcore.runtime.urls import shown
 
 
 @with_settings
@@ -144,7 +145,7 @@ def fit(
     suspects = study.suspects[:suspicious]
     if as_json:
         asked = {"suspicious": [suspect.to_json() for suspect in suspects]} if suspicious else {}
-        print_json(facts | asked | ({"report": str(report)} if report is not None else {}))
+        print_json(facts | asked | ({"report": shown(report)} if report is not None else {}))
     else:
         _print(study, facts, suspects, output, report)
     warn_without_threshold(study.detector, output)
@@ -155,7 +156,7 @@ def _print(
 ) -> None:
     excluded = study.detector.model.excluded
     print(
-        f"{output}: learnt from {counted(facts['images'], 'image')} in {facts['seconds']:.1f} s, "
+        f"{shown(output)}: learnt from {counted(facts['images'], 'image')} in {facts['seconds']:.1f} s, "
         f"{in_words(facts['memory_peak'])} at most"
     )
     weights = f"weights {facts['weights_sha256'][:12]} ({facts['weights_source']})"
@@ -170,5 +171,5 @@ def _print(
         left_out = "  (left out)" if suspect.excluded else ""
         print(f"    {suspect.times_typical:6.2f}  {printable(suspect.name)}{left_out}")
     if report is not None:
-        print(f"open: {report}")
-    print(f"next: mhpatchcore score {output} IMAGES --heatmaps heatmaps/")
+        print(f"open: {shown(report)}")
+    print(f"next: mhpatchcore score {shown(output)} IMAGES --heatmaps heatmaps/")
