@@ -2,8 +2,8 @@
 
 FOLDER holds images, of which --images small tiles are cut and packed into one archive. The fit runs with --workers
 processes as a command of its own. When a share of the images has been read it is killed, with all its processes, by
-SIGKILL; then it runs again. Told are the memory of its processes over time, how long each run took, and what it found in
-the store. --check fits the same images once more, undisturbed and on threads, and compares the files.
+SIGKILL; then it runs again. Told are the memory of its processes over time, how long each run took, and what it found
+in the store. --check fits the same images once more, undisturbed and on threads, and compares the files.
 """
 
 from __future__ import annotations
