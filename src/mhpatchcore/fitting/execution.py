@@ -12,6 +12,7 @@ from mhpatchcore.errors import UserError
 from mhpatchcore.fitting.executor import Executor, Threads
 from mhpatchcore.runtime.parallel import available_cores
 from mhpatchcore.runtime.telemetry import Telemetry
+from mhpatchcore.runtime.urls import url_of
 
 if TYPE_CHECKING:
     from mhpatchcore.fitting.budget import Estimate
@@ -51,6 +52,11 @@ class Execution:
         if self.store_limit is not None and self.store is None:
             raise UserError(
                 "a limit is for a store that is kept: name its folder (--store), or leave the limit out"
+            )
+        if self.store is not None and url_of(self.store):
+            raise UserError(
+                f"a store is a folder on a disk, for a cluster on one that all share, not {url_of(self.store)}: "
+                "name another with --store"
             )
 
     @property

@@ -20,7 +20,6 @@ from pathlib import Path
 from mhpatchcore.errors import UserError
 from mhpatchcore.fitting.store import SUFFIX, Store
 from mhpatchcore.runtime.memory import in_words
-from mhpatchcore.runtime.urls import url_of
 
 PREFIX = "mhpatchcore-store-"
 LOCK = ".lock"
@@ -32,11 +31,6 @@ EARLIER = "earlier versions"  # the kind of entries whose kind is not known
 def opened_store(folder: str | Path | None, expected_bytes: int = 0) -> Iterator[Store]:
     """A store in a folder that stays, or in a temporary one that goes at the end."""
     if folder is not None:
-        if url_of(folder):
-            raise UserError(
-                f"a store is a folder on a disk, for a cluster on one that its workers share, and not {url_of(folder)}: "
-                "name another with --store"
-            )
         with _kept_store(Path(folder), expected_bytes) as store:
             yield store
         return
