@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cli_runs import Run, graphs, run, write_vials  # noqa: F401 (fixtures)
@@ -17,6 +18,10 @@ from small_detector import small_detector
 
 from mhpatchcore import Detector
 from mhpatchcore.cluster import scoring
+from mhpatchcore.cluster.workers import check_workers
+from mhpatchcore.errors import UserError
+from mhpatchcore.fitting.executor import Threads
+from mhpatchcore.fitting.far import DaskExecutor
 
 parquet = pytest.importorskip("pyarrow.parquet")
 
@@ -54,6 +59,26 @@ def test_a_cluster_writes_the_same_table(
     assert rows(tmp_path / "here.parquet") == rows(tmp_path / "there.parquet")
     again = run(*command, tmp_path / "there.parquet")  # what a cluster has begun, one machine goes on with
     assert json.loads(again.out)["kept"] == 12
+
+
+def test_workers_that_see_other_images_are_refused(line: Path, tmp_path: Path) -> None:
+    pytest.importorskip("distributed")
+    image = tmp_path / "1.png"
+
+    class Client:
+        """A worker that looks when the image has changed."""
+
+        def run(self, task: Any, *arguments: Any) -> dict[str, str]:
+            image.write_bytes(b"another")
+            return {"tcp://127.0.0.1:1": task(*arguments)}
+
+    image.write_bytes((line / "plant/cap/200.png").read_bytes())
+    with pytest.raises(UserError, match=r"worker tcp://127.0.0.1:1 of the cluster does not see .*1.png"):
+        check_workers(DaskExecutor(Client()), image)
+    Client.run = lambda self, task, *arguments: {}  # type: ignore[method-assign]
+    with pytest.raises(UserError, match="the cluster has no workers"):
+        check_workers(DaskExecutor(Client()), image)
+    check_workers(Threads(1), image)
 
 
 def test_a_cluster_makes_the_same_models(run: Run, line: Path, tmp_path: Path) -> None:  # noqa: F811

@@ -18,6 +18,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from mhpatchcore.cluster.workers import check_workers
 from mhpatchcore.config import Config
 from mhpatchcore.detector import Detector
 from mhpatchcore.errors import ImageWarning, ModelFileError, UserError, in_one_line
@@ -121,7 +122,14 @@ def fit_products(recipe: Recipe, products: Sequence[Product], executor: Executor
     """Fit every product, and tell each when it is done, in their order."""
     if isinstance(executor, Threads):  # one after the other, on all cores
         recipe, executor = replace(recipe, workers=executor.workers), Threads(1)
+    check_workers(executor, next((one for product in products for one in _first_image(product)), None))
     return map(_seen_here, executor.map(partial(fit_product, recipe), products))
+
+
+def _first_image(product: Product) -> list[str | Path]:
+    with suppress(UserError):
+        return [one for one in gather(product.images).images[:1] if isinstance(one, str | Path)]
+    return []
 
 
 def _seen_here(one: Fitted) -> Fitted:

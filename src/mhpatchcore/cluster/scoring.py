@@ -1,8 +1,8 @@
 """Batch scoring: images become rows of Parquet files, part by part, on this machine or on a cluster.
 
-The result is a folder, results.parquet/part-00000.parquet and so on, which pandas, Polars, DuckDB and Spark read as one
-table. A part knows what it was made of: the model, the images and their files' states. Run again, what is done is kept.
-A worker reads the model once, and scores with one thread; only names and counts travel.
+The result is a folder, results.parquet/part-00000.parquet and so on, which tools for tables read as one. A part knows
+what it was made of: the model, the images and their files' states. Run again, what is done is kept. A worker reads the
+model once, and scores with one thread; only names and counts travel.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from mhpatchcore.cluster.workers import check_workers
 from mhpatchcore.detector import Detector
 from mhpatchcore.errors import ImageError, ModelFileError, UserError
 from mhpatchcore.fitting.executor import Executor, Threads
@@ -105,6 +106,7 @@ def score_batch(
     ]
     if isinstance(executor, Threads):  # one part after the other, on all cores
         batch, executor = replace(batch, threads=executor.workers), Threads(1)
+    check_workers(executor, parts[0].images[0] if parts else None)
     record = {"layout": LAYOUT, "model": batch.sha256, "images": len(images), "parts": len(parts)}
     _begin(batch, record)
     yield from executor.map(partial(score_part, batch), parts)
