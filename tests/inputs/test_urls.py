@@ -250,6 +250,8 @@ def test_local_paths_need_no_fsspec(parts: Path, tmp_path: Path) -> None:
         f"assert len(set(map(content_hash, list_images({str(parts)!r})))) == 6\n"
         "try:\n    content_hash('s3://line/1.png')\nexcept Exception as error:\n    print(error)\n"
     )
+    with pytest.raises(UserError, match=r"gs://line/1.png takes gcsfs: pip install gcsfs"):
+        content_hash("gs://line/1.png")
     places = os.pathsep.join([str(tmp_path), *sys.path])
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": places}

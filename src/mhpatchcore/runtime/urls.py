@@ -18,9 +18,10 @@ from mhpatchcore.errors import UserError, in_one_line
 
 Out = TypeVar("Out")
 
-SCHEMES = ("file", "http", "https", "s3", "s3a", "gs", "gcs", "az", "abfs", "ftp", "sftp", "hdfs", "memory")
+SCHEMES = ("file", "http", "https", "s3", "s3a", "gs", "gcs", "az", "abfs")
 READ_ONLY = ("http", "https")
 URL = re.compile(rf"({'|'.join(SCHEMES)}):/+(.*)", re.DOTALL)
+EXTRA, IN_EXTRA = "'mhpatchcore[remote]'", ("fsspec", "s3fs", "aiohttp")
 WAITS = (0.5, 2.0)  # seconds before a request is made again
 CONNECT_SECONDS, READ_SECONDS, MOST_SECONDS = 10, 30, 300
 DENIED = (401, 403)  # of HTTP, where another try changes nothing
@@ -166,9 +167,7 @@ def _asked(url: str, kind: type[UserError], request: Callable[[Any], Out], doing
         except UserError:
             raise
         except ImportError as error:
-            raise UserError(
-                f"{url} takes {error.name or in_one_line(error)}: pip install 'mhpatchcore[remote]'"
-            ) from None
+            raise UserError(_not_installed(url, error)) from None
         except FileNotFoundError as error:
             raise kind(_missing(url)) from error
         except Exception as error:  # every system has errors of its own
@@ -209,6 +208,12 @@ def _system(url: str) -> Any:
 def _is_denied(error: Exception) -> bool:
     by_name = "credential" in type(error).__name__.lower()
     return isinstance(error, PermissionError) or by_name or getattr(error, "status", None) in DENIED
+
+
+def _not_installed(url: str, error: ImportError) -> str:
+    """fsspec says in words of its own what it misses, and gives the import that failed as the cause."""
+    package = error.name or getattr(error.__cause__, "name", None) or "another package"
+    return f"{url} takes {package}: pip install {EXTRA if package in IN_EXTRA else package}"
 
 
 def _missing(url: str) -> str:
