@@ -51,7 +51,7 @@ def rows(options: argparse.Namespace) -> Iterator[Row]:
 
         def table(executor: Executor) -> None:
             batch = scoring.Batch.of(model, Path(folder, str(next(numbers))))
-            assert not any(done.kept for done in scoring.score_batch(batch, images, executor))
+            assert all(done.scored for done in scoring.score_batch(batch, images, executor))
 
         works = (
             lambda _: [result and result.regions for result in detector.score_many(images, options.workers)],

@@ -16,7 +16,7 @@ from small_detector import small_detector, with_threshold
 
 from mhpatchcore import Detector
 from mhpatchcore.cluster import scoring
-from mhpatchcore.errors import ModelFileError, UserError
+from mhpatchcore.errors import ImageError, ModelFileError, UserError
 from mhpatchcore.fitting.executor import Processes, Threads
 from mhpatchcore.inputs.sources import content_hash, list_images
 
@@ -56,7 +56,7 @@ def table(out: Path | str) -> list[dict[str, Any]]:
 
 def test_the_table_says_what_the_detector_says(line: Path, tmp_path: Path) -> None:
     done = done_by(line / "part.mhpc", line / "parts", tmp_path / "results.parquet")
-    assert [one.images for one in done] == [3, 3, 2] and not any(one.kept for one in done)
+    assert [one.images for one in done] == [one.scored for one in done] == [3, 3, 2]
     rows, detector = table(tmp_path / "results.parquet"), Detector.load(line / "part.mhpc")
     assert [row["image"] for row in rows] == [str(path) for path in list_images(line / "parts")]
     for row in rows[:-1]:
@@ -80,15 +80,15 @@ def test_a_second_run_scores_only_what_has_changed(line: Path, parts: Path, tmp_
     model, out = line / "part.mhpc", tmp_path / "results.parquet"
     done_by(model, parts, out)
     before = table(out)
-    assert all(one.kept for one in done_by(model, parts, out)) and table(out) == before
+    assert not any(one.scored for one in done_by(model, parts, out)) and table(out) == before
     shutil.copy(parts / "103.png", parts / "105.png")  # in the second part
     (out / "part-00002.parquet").write_bytes(b"damaged")
-    assert [one.kept for one in done_by(model, parts, out)] == [True, False, False]
+    assert [one.scored for one in done_by(model, parts, out)] == [0, 3, 2]
     rows = table(out)
     assert rows[5]["sha256"] == rows[3]["sha256"] and rows[5]["score"] == rows[3]["score"]
     for path in sorted(parts.glob("*.png"))[3:]:
         path.unlink()
-    assert [one.kept for one in done_by(model, parts, out)] == [True]
+    assert [one.scored for one in done_by(model, parts, out)] == [0]
     assert [row["image"] for row in table(out)] == [row["image"] for row in before[:3]]
 
 
@@ -99,8 +99,27 @@ def test_a_run_that_was_ended_goes_on(line: Path, tmp_path: Path) -> None:
     next(parts)
     parts.close()  # type: ignore[attr-defined]
     assert json.loads((out / scoring.RECORD).read_text())["finished"] is False
-    assert [one.kept for one in done_by(line / "part.mhpc", line / "parts", out)] == [True, False, False]
+    assert [one.scored for one in done_by(line / "part.mhpc", line / "parts", out)] == [0, 3, 2]
     assert json.loads((out / scoring.RECORD).read_text())["finished"] is True
+
+
+def test_what_could_not_be_read_is_tried_again(
+    line: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(source: Any) -> Any:
+        if str(source).endswith(("101.png", "104.png")):
+            raise ImageError(f"cannot read {source}: the network is gone")
+        return source
+
+    out = tmp_path / "results.parquet"
+    with monkeypatch.context() as patch:
+        patch.setattr(scoring, "fetched", gone)
+        done_by(line / "part.mhpc", line / "parts", out)
+    assert [row["image"][-7:] for row in table(out) if row["error"]] == ["101.png", "104.png", "ken.png"]
+    assert [one.scored for one in done_by(line / "part.mhpc", line / "parts", out)] == [1, 1, 0]
+    done_by(line / "part.mhpc", line / "parts", tmp_path / "at once")
+    one, other = ([{**row, "seconds": 0} for row in table(at)] for at in (out, tmp_path / "at once"))
+    assert one == other
 
 
 def test_processes_write_the_same_table(line: Path, tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ def score_into(
         progress("score", 0, len(names))
         for part in score_batch(batch, names, executor, pictures.heatmaps, pictures.masks):
             done += part.images
-            kept += part.images if part.kept else 0
+            kept += part.images - part.scored
             verdicts.update(part.verdicts)
             progress("score", done, len(names))
     seconds = time.perf_counter() - started

@@ -13,7 +13,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -75,15 +75,19 @@ class Part:
     heatmaps: tuple[str, ...] = ()
     masks: tuple[str, ...] = ()
 
+    def only(self, some: Sequence[int]) -> Part:
+        """Some of its images."""
+        lists = (self.images, self.heatmaps, self.masks)
+        return Part(self.number, *(tuple(one[i] for i in some) if one else () for one in lists))
+
 
 @dataclass(frozen=True)
 class Done:
-    """What came of a part: how many images got which verdict, and whether it was there already."""
+    """What came of a part: how many images got which verdict, and how many were scored; the others were before."""
 
     images: int
     verdicts: Mapping[str, int]
-    kept: bool
-    seconds: float = field(compare=False, default=0.0)
+    scored: int
 
 
 def score_batch(
@@ -120,16 +124,27 @@ def score_batch(
 
 
 def score_part(batch: Batch, part: Part) -> Done:
-    """The task: a part's file, unless it is there and nothing has changed."""
-    started = perf_counter()
-    key = _key(batch, part)
-    verdicts = _kept_verdicts(batch.path(part.number), key)
-    kept = verdicts is not None
-    if verdicts is None:
+    """The task: a part's file, unless it is there and nothing has changed.
+
+    Images that could not be read are tried again: the network may have been down.
+    """
+    key, path = _key(batch, part), batch.path(part.number)
+    rows = _kept_rows(path, key)
+    if rows is None:
         rows = _rows(batch, part)
-        _write(rows, batch.path(part.number), key)
-        verdicts = [row["verdict"] for row in rows]
-    return Done(len(part.images), dict(Counter(verdicts)), kept, perf_counter() - started)
+        _write(rows, path, key)
+        return _done(rows, len(rows))
+    broken = [i for i, row in enumerate(rows) if row["verdict"] == UNREADABLE]
+    again = zip(broken, _rows(batch, part.only(broken)), strict=True) if broken else ()
+    better = {i: row for i, row in again if row["verdict"] != UNREADABLE}
+    if better:
+        rows = [better.get(i, row) for i, row in enumerate(rows)]
+        _write(rows, path, key)
+    return _done(rows, len(better))
+
+
+def _done(rows: Sequence[Mapping[str, Any]], scored: int) -> Done:
+    return Done(len(rows), dict(Counter(row["verdict"] for row in rows)), scored)
 
 
 def _pictures(images: Sequence[str | Path], paths: Mapping[str, Path] | None) -> tuple[str, ...]:
@@ -221,8 +236,8 @@ def _write(rows: Sequence[Mapping[str, Any]], path: str, key: str) -> None:
         parquet.write_table(pyarrow.table(columns, schema=schema), temporary)
 
 
-def _kept_verdicts(path: str, key: str) -> list[str] | None:
-    """The verdicts of a part that was made of the same; None where it has to be made."""
+def _kept_rows(path: str, key: str) -> list[dict[str, Any]] | None:
+    """The rows of a part that was made of the same; None where it has to be made."""
     _, parquet = _import_parquet()
     url = url_of(path)
     try:
@@ -232,8 +247,7 @@ def _kept_verdicts(path: str, key: str) -> list[str] | None:
             file = parquet.ParquetFile(opened)
             if (file.schema_arrow.metadata or {}).get(KEY) != key.encode():
                 return None
-            verdicts: list[str] = file.read(columns=["verdict"])["verdict"].to_pylist()
-            return verdicts
+            return list(file.read().to_pylist())
     except Exception:  # one that is damaged is made again
         return None
 
