@@ -1,9 +1,10 @@
 """A large fit on a local cluster, killed in the middle and run again: `python -m benchmarks.scaling_run FOLDER`
 
-FOLDER holds images, of which --images small tiles are cut and packed into one archive. The fit runs with --workers
-processes as a command of its own. When a share of the images has been read it is killed, with all its processes, by
-SIGKILL; then it runs again. Told are the memory of its processes over time, how long each run took, and what it found
-in the store. --check fits the same images once more, undisturbed and on threads, and compares the files.
+FOLDER holds images, of which --images small tiles are cut and packed into one archive, or is such an archive. The fit
+runs with --workers processes as a command of its own. When a share of the images has been read it is killed, with all
+its processes, by SIGKILL; then it runs again. Told are the memory of its processes over time, how long each run took,
+and what it found in the store. --check fits the same images once more, undisturbed and on threads, and compares the
+files.
 """
 
 from __future__ import annotations
@@ -60,8 +61,10 @@ def main() -> None:
 
 
 def runs(options: Any, scratch: Path) -> Iterator[Row]:
-    archive = scratch / "parts.zip"
-    write_tiles(options.folder, archive, options.images)
+    archive = options.folder
+    if archive.is_dir():
+        archive = scratch / "parts.zip"
+        write_tiles(options.folder, archive, options.images)
     store, cluster = scratch / "store", ("--cluster", f"local:{options.workers}")
     killed = watched(archive, scratch / "part.mhpc", store, options.kill * options.images, *cluster)
     yield killed | {"run": "killed"}

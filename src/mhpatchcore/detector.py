@@ -31,6 +31,7 @@ from mhpatchcore.inspection.suspicion import Scrutiny, Suspect, named_suspects
 from mhpatchcore.model.calibrate import calibrated
 from mhpatchcore.model.file import from_bytes, load, save, to_bytes
 from mhpatchcore.model.history import Event, event
+from mhpatchcore.model.listing import check_can_be_listed
 from mhpatchcore.model.merge import merged
 from mhpatchcore.model.runtime import Runtime
 from mhpatchcore.model.update import updated
@@ -115,6 +116,7 @@ class Detector:
         images, names = given.images, given.names
         if not images:
             raise UserError("there are no images to learn from")
+        check_can_be_listed(names)
         networks, config = load_networks(config, images, weights)
         execution = within_budget(execution, networks, config, images)
         study = studied(images, networks, config, execution, scrutiny or Scrutiny())

@@ -255,3 +255,8 @@ def test_a_place_that_cannot_be_is_named(tmp_path: Path) -> None:
         raise AssertionError
     with pytest.raises(UserError, match=r"store in .*gone cannot be written"):
         Store(tmp_path / "gone").put("kind/key", arrays())
+    with (
+        pytest.raises(UserError, match=r"cannot be kept at s3://bucket/store: name a folder"),
+        opened_store("s3://bucket/store"),
+    ):
+        raise AssertionError

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -78,7 +77,7 @@ def extracted(
 
 def _store_folder(execution: Execution) -> Path | None:
     """Where the store is kept, by a name that is the same for all workers."""
-    return None if execution.store is None else Path(os.path.abspath(execution.store))  # noqa: PTH100
+    return None if execution.store is None else Path(absolute_name(execution.store))
 
 
 def absolute_source(source: ImageLike) -> ImageLike:

@@ -20,6 +20,7 @@ from pathlib import Path
 from mhpatchcore.errors import UserError
 from mhpatchcore.fitting.store import SUFFIX, Store
 from mhpatchcore.runtime.memory import in_words
+from mhpatchcore.runtime.urls import url_of
 
 PREFIX = "mhpatchcore-store-"
 LOCK = ".lock"
@@ -31,6 +32,10 @@ EARLIER = "earlier versions"  # the kind of entries whose kind is not known
 def opened_store(folder: str | Path | None, expected_bytes: int = 0) -> Iterator[Store]:
     """A store in a folder that stays, or in a temporary one that goes at the end."""
     if folder is not None:
+        if url_of(folder):
+            raise UserError(
+                f"the store cannot be kept at {folder}: name a folder, one that all workers reach on a cluster"
+            )
         with _kept_store(Path(folder), expected_bytes) as store:
             yield store
         return
