@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from cli_runs import write_vials
 from same_model import assert_same_model
+from small_detector import vials
 
 from mhpatchcore import Config, Detector, Execution, UserError
 from mhpatchcore.config import CHOICES
@@ -111,6 +112,23 @@ def test_a_damaged_entry_of_any_kind_is_noticed_and_redone(folder: Path, tmp_pat
     assert_same_model(Detector.fit(folder, SMALL, execution=execution), first)
     if kind != "summary":  # whose nodes are whole, but for the last ones
         assert [path.read_bytes() for path in entries] == whole
+
+
+@pytest.mark.parametrize("kind", ["views", "image"])
+def test_a_damaged_block_of_tiles_is_noticed_and_only_its_image_redone(
+    tmp_path: Path, done: list[str], kind: str
+) -> None:
+    images = vials(0, 3, pixels=150)  # nine tiles each: a block of eight, and the rest with the image's entry
+    config = SMALL.with_changes(sizes="tile:64")
+    execution = Execution(store=tmp_path)
+    first = Detector.fit(images, config, execution=execution)
+    assert_same_model(first, Detector.fit(images, config))
+    path = sorted((tmp_path / kind).rglob("*.entry"))[0]
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1])
+    done.clear()
+    assert_same_model(Detector.fit(images, config, execution=execution), first)
+    assert done.count("opened") == 1 and path.read_bytes() == whole
 
 
 def command(folder: Path, model: Path, store: Path, *more: str) -> list[str]:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cache
 from multiprocessing import get_context
 from typing import Protocol, TypeVar
 
@@ -70,8 +71,9 @@ class Processes:
                     future.cancel()
 
 
+@cache
 def limit_blas() -> None:
-    """For the whole life of a worker process."""
+    """Once, for the whole life of a worker process."""
     _for_life.enter_context(one_blas_thread())
 
 
