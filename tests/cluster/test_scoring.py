@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from small_detector import small_detector, with_threshold
 
 from mhpatchcore import Detector
 from mhpatchcore.cluster import scoring
+from mhpatchcore.cluster.table import RECORD
 from mhpatchcore.errors import ImageError, ModelFileError, UserError
 from mhpatchcore.fitting.executor import Processes, Threads
 from mhpatchcore.inputs.sources import content_hash, list_images
@@ -98,9 +100,9 @@ def test_a_run_that_was_ended_goes_on(line: Path, tmp_path: Path) -> None:
     parts = scoring.score_batch(batch, list_images(line / "parts"), Threads(1))
     next(parts)
     parts.close()  # type: ignore[attr-defined]
-    assert json.loads((out / scoring.RECORD).read_text())["finished"] is False
+    assert json.loads((out / RECORD).read_text())["finished"] is False
     assert [one.scored for one in done_by(line / "part.mhpc", line / "parts", out)] == [0, 3, 2]
-    assert json.loads((out / scoring.RECORD).read_text())["finished"] is True
+    assert json.loads((out / RECORD).read_text())["finished"] is True
 
 
 def test_what_could_not_be_read_is_tried_again(
@@ -120,6 +122,12 @@ def test_what_could_not_be_read_is_tried_again(
     done_by(line / "part.mhpc", line / "parts", tmp_path / "at once")
     one, other = ([{**row, "seconds": 0} for row in table(at)] for at in (out, tmp_path / "at once"))
     assert one == other
+
+
+def test_a_name_that_is_no_text(line: Path, tmp_path: Path) -> None:
+    odd = Path(shutil.copy(line / "parts/100.png", tmp_path / os.fsdecode(b"\xff.png")))
+    done_by(line / "part.mhpc", [odd], tmp_path / "out")
+    assert table(tmp_path / "out")[0]["image"] == f"{tmp_path}/\\udcff.png"
 
 
 def test_processes_write_the_same_table(line: Path, tmp_path: Path) -> None:

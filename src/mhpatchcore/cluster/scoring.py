@@ -9,19 +9,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from mhpatchcore.cluster.table import Table
 from mhpatchcore.cluster.workers import check_workers
 from mhpatchcore.detector import Detector
-from mhpatchcore.errors import ImageError, ModelFileError, UserError
+from mhpatchcore.errors import ImageError, ModelFileError
 from mhpatchcore.fitting.executor import Executor, Threads
 from mhpatchcore.fitting.plan import cut
 from mhpatchcore.inputs.files import absolute_name
@@ -30,13 +29,10 @@ from mhpatchcore.inputs.states import states_of
 from mhpatchcore.model.file import from_bytes, read_file
 from mhpatchcore.report.drawing import save_picture, triptych
 from mhpatchcore.result import UNREADABLE, Result
-from mhpatchcore.runtime.files import atomic_path, write_text
 from mhpatchcore.runtime.parallel import Once, ordered_map
-from mhpatchcore.runtime.urls import files_below, open_url, read_url, remove_url, size_and_state, url_of
+from mhpatchcore.runtime.urls import url_of
 
 PART = 256  # images
-RECORD = "_mhpatchcore.json"  # readers of tables leave out names that begin so
-KEY = b"mhpatchcore"
 LAYOUT = 1
 FETCHED_AT_ONCE = 4
 
@@ -62,8 +58,9 @@ class Batch:
         """The model, read once by each process."""
         return _detectors(self.model, self.sha256)
 
-    def path(self, number: int) -> str:
-        return f"{self.out}/part-{number:05d}.parquet"
+    @property
+    def table(self) -> Table:
+        return Table(self.out)
 
 
 @dataclass(frozen=True)
@@ -101,7 +98,6 @@ def score_batch(
 
     Pictures go where `heatmaps` and `masks` say, by the images' names. In the table names are absolute.
     """
-    _import_parquet()
     parts = [
         Part(
             number, tuple(map(absolute_name, some)), *(_pictures(some, paths) for paths in (heatmaps, masks))
@@ -112,15 +108,9 @@ def score_batch(
         batch, executor = replace(batch, threads=executor.workers), Threads(1)
     check_workers(executor, parts[0].images[0] if parts else None)
     record = {"layout": LAYOUT, "model": batch.sha256, "images": len(images), "parts": len(parts)}
-    _begin(batch, record)
+    batch.table.begin(record)
     yield from executor.map(partial(score_part, batch), parts)
-    _remove_parts(batch, len(parts))
-    written = set(_contents(batch))
-    if any(Path(batch.path(part.number)).name not in written for part in parts):
-        raise UserError(
-            f"{batch.out} is another folder for some workers: name a place that all of them share"
-        )
-    write_text(f"{batch.out}/{RECORD}", json.dumps(record | {"finished": True}))
+    batch.table.finish(record, len(parts))
 
 
 def score_part(batch: Batch, part: Part) -> Done:
@@ -128,18 +118,18 @@ def score_part(batch: Batch, part: Part) -> Done:
 
     Images that could not be read are tried again: the network may have been down.
     """
-    key, path = _key(batch, part), batch.path(part.number)
-    rows = _kept_rows(path, key)
+    key, table = _key(batch, part), batch.table
+    rows = table.rows(part.number, key)
     if rows is None:
         rows = _rows(batch, part)
-        _write(rows, path, key)
+        table.write(part.number, rows, key)
         return _done(rows, len(rows))
     broken = [i for i, row in enumerate(rows) if row["verdict"] == UNREADABLE]
     again = zip(broken, _rows(batch, part.only(broken)), strict=True) if broken else ()
     better = {i: row for i, row in again if row["verdict"] != UNREADABLE}
     if better:
         rows = [better.get(i, row) for i, row in enumerate(rows)]
-        _write(rows, path, key)
+        table.write(part.number, rows, key)
     return _done(rows, len(better))
 
 
@@ -216,79 +206,6 @@ def _key(batch: Batch, part: Part) -> str:
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
-def _write(rows: Sequence[Mapping[str, Any]], path: str, key: str) -> None:
-    pyarrow, parquet = _import_parquet()
-    kinds = {
-        "image": pyarrow.string(),
-        "sha256": pyarrow.string(),
-        "score": pyarrow.float64(),
-        "threshold": pyarrow.float64(),
-        "p_value": pyarrow.float64(),
-        "verdict": pyarrow.string(),
-        "regions": pyarrow.int32(),
-        "boxes": pyarrow.list_(pyarrow.list_(pyarrow.int32())),  # top, left, bottom, right
-        "error": pyarrow.string(),
-        "seconds": pyarrow.float64(),
-    }
-    schema = pyarrow.schema(list(kinds.items()), metadata={KEY: key.encode()})
-    columns = {name: [row.get(name) for row in rows] for name in kinds}
-    with atomic_path(path) as temporary:
-        parquet.write_table(pyarrow.table(columns, schema=schema), temporary)
-
-
-def _kept_rows(path: str, key: str) -> list[dict[str, Any]] | None:
-    """The rows of a part that was made of the same; None where it has to be made."""
-    _, parquet = _import_parquet()
-    url = url_of(path)
-    try:
-        if (size_and_state(url) is None) if url else not Path(path).is_file():
-            return None
-        with open_url(url) if url else Path(path).open("rb") as opened:
-            file = parquet.ParquetFile(opened)
-            if (file.schema_arrow.metadata or {}).get(KEY) != key.encode():
-                return None
-            return list(file.read().to_pylist())
-    except Exception:  # one that is damaged is made again
-        return None
-
-
-def _begin(batch: Batch, record: Mapping[str, Any]) -> None:
-    """Say what is to be in the folder. Parts of another model go; a folder of other things is left alone."""
-    earlier = _earlier(batch)
-    if earlier is None and _contents(batch):
-        raise UserError(
-            f"{batch.out} holds other files: name a new folder with --out, such as results.parquet"
-        )
-    if earlier is not None and earlier.get("model") != batch.sha256:
-        _remove_parts(batch, 0)
-    write_text(f"{batch.out}/{RECORD}", json.dumps({**record, "finished": False}))
-
-
-def _earlier(batch: Batch) -> dict[str, Any] | None:
-    place = f"{batch.out}/{RECORD}"
-    with suppress(OSError, UserError, ValueError, TypeError):
-        return dict(json.loads(read_url(place) if url_of(place) else Path(place).read_bytes()))
-    return None
-
-
-def _contents(batch: Batch) -> list[str]:
-    """The names of the files in the folder."""
-    if url_of(batch.out):
-        return [Path(one).name for one in files_below(batch.out)]
-    if Path(batch.out).exists() and not Path(batch.out).is_dir():
-        raise UserError(f"{batch.out} is a file: --out names a folder, such as results.parquet")
-    return os.listdir(batch.out) if Path(batch.out).is_dir() else []  # noqa: PTH208 (names)
-
-
-def _remove_parts(batch: Batch, first: int) -> None:
-    """Those from a number on."""
-    for name in _contents(batch):
-        number = name.removeprefix("part-").removesuffix(".parquet")
-        if name == f"part-{number}.parquet" and number.isdecimal() and int(number) >= first:
-            place = f"{batch.out}/{name}"
-            remove_url(place) if url_of(place) else Path(place).unlink(missing_ok=True)
-
-
 def _loaded(model: str, sha256: str) -> Detector:
     try:
         content, name = read_file(Path(model))
@@ -300,12 +217,3 @@ def _loaded(model: str, sha256: str) -> Detector:
 
 
 _detectors = Once(_loaded)
-
-
-def _import_parquet() -> tuple[Any, Any]:
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError:
-        raise UserError("--out takes pyarrow: pip install 'mhpatchcore[parquet]'") from None
-    return pyarrow, parquet
