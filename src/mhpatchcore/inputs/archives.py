@@ -84,23 +84,25 @@ def members_of(path: str | Path) -> list[MemberName]:
 
 def within(name: str | Path) -> tuple[Path | str, str] | None:
     """The archive and its member that a name such as parts.zip/good/1.png stands for; None if for nothing."""
-    path = Path(name)
-    elsewhere = archive_of(name) if url_of(name) else None
-    for archive in path.parents:
-        if (
-            url_of(archive) == elsewhere
-            if elsewhere
-            else archive.suffix.lower() in ARCHIVES and archive.is_file()
-        ):
-            member, place = path.relative_to(archive).as_posix(), elsewhere or archive
-            return (place, member) if member in _table(place) else None
-    return None
+    archive = archive_of(name) if url_of(name) else _archive_here(name)
+    if archive is None:
+        return None
+    member = Path(name).relative_to(archive).as_posix()
+    return (archive, member) if member in _table(archive) else None
 
 
-def archive_of(name: str | Path) -> str | None:
-    """The archive elsewhere that a URL names a member of, by its looks."""
-    inside = (archive for archive in reversed(Path(name).parents) if archive.suffix.lower() in ARCHIVES)
-    return next(map(url_of, inside), None)
+def archive_of(url: str | Path) -> str | None:
+    """The archive elsewhere that a URL names a member of, by its looks; hosts and buckets are none.
+
+    >>> archive_of("https://example.zip/parts.tar/1.png"), archive_of("https://example.zip/1.png")
+    ('https://example.zip/parts.tar', None)
+    """
+    above = (one for one in reversed(Path(url).parents) if len(one.parts) > 2)
+    return next((url_of(one) for one in above if one.suffix.lower() in ARCHIVES), None)
+
+
+def _archive_here(name: str | Path) -> Path | None:
+    return next((one for one in Path(name).parents if one.suffix.lower() in ARCHIVES and one.is_file()), None)
 
 
 def open_member(archive: Path | str, name: str, member: Member | None = None) -> BinaryIO:
