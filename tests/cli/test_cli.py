@@ -31,8 +31,8 @@ from mhpatchcore.presets import PRESETS
 __all__ = ["graphs", "run"]  # fixtures
 
 COMMANDS = (
-    *("fit", "score", "evaluate", "monitor", "info", "calibrate", "update", "merge", "ranks", "store", "demo"),
-    *("benchmark", "ladder", "presets"),
+    *("fit", "fit-many", "score", "evaluate", "monitor", "info", "calibrate", "update", "merge", "ranks"),
+    *("store", "demo", "benchmark", "ladder", "presets"),
 )
 
 
