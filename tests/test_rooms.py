@@ -33,6 +33,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("report",),
     ("experiments", "demo"),
     ("deploy",),
+    ("cluster",),
     ("cli",),
     ("__main__",),
 )

@@ -12,6 +12,7 @@ from mhpatchcore.config import Config, Size
 from mhpatchcore.errors import ImageError, ModelFileError, UserError, in_one_line
 from mhpatchcore.fitting.budget import within_budget
 from mhpatchcore.fitting.execution import Execution
+from mhpatchcore.fitting.far import DaskExecutor
 from mhpatchcore.fitting.networks import load_networks
 from mhpatchcore.fitting.scale import Scale
 from mhpatchcore.inputs.sources import (
@@ -30,6 +31,7 @@ from mhpatchcore.inspection.suspicion import Scrutiny, Suspect, named_suspects
 from mhpatchcore.model.calibrate import calibrated
 from mhpatchcore.model.file import from_bytes, load, save, to_bytes
 from mhpatchcore.model.history import Event, event
+from mhpatchcore.model.listing import check_can_be_listed
 from mhpatchcore.model.merge import merged
 from mhpatchcore.model.runtime import Runtime
 from mhpatchcore.model.update import updated
@@ -67,6 +69,7 @@ class Detector:
         seed: int | None = None,
         exclude_suspicious: int | float = 0,
         execution: Execution | None = None,
+        client: Any = None,
     ) -> Detector:
         """Learn from normal images: a folder, a pattern such as "parts/*.png", an archive, a list, a video, or any
         collection of paths, arrays (H, W, 3) and images of Pillow; an array (N, H, W, 3) is N images. A function
@@ -82,6 +85,8 @@ class Detector:
         exclude_suspicious: leave out the images that stand farthest from the rest: so many (an int), or a share of
             them (a float).
         execution: how the work is done: workers, memory, progress.
+        client: of a Dask cluster (`dask.distributed.Client`), whose workers do the work; they must reach the images and
+            the folder of `Execution(store=...)`.
         """
         if preset is not None and config is not None:
             raise UserError(
@@ -91,6 +96,8 @@ class Detector:
         given = {"backbone": backbone, "sizes": sizes, "K": K, "false_alarm": false_alarm, "seed": seed}
         recipe = recipe.with_changes(**{name: value for name, value in given.items() if value is not None})
         scrutiny = Scrutiny(exclude=exclude_suspicious)
+        if client is not None:
+            execution = replace(execution or Execution(), executor=DaskExecutor(client))
         return Detector.study(normals, recipe, scrutiny, weights=weights, execution=execution).detector
 
     @staticmethod
@@ -109,6 +116,7 @@ class Detector:
         images, names = given.images, given.names
         if not images:
             raise UserError("there are no images to learn from")
+        check_can_be_listed(names)
         networks, config = load_networks(config, images, weights)
         execution = within_budget(execution, networks, config, images)
         study = studied(images, networks, config, execution, scrutiny or Scrutiny())

@@ -22,6 +22,7 @@ PEAK_SHARE = (
 BAND = 2**20  # pixels of the map at a time
 
 Verdict = Literal["normal", "anomalous", "no threshold"]
+UNREADABLE = "unreadable"  # what tables say of an image that there is no result of
 
 
 @dataclass(frozen=True, eq=False)

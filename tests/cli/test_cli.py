@@ -31,8 +31,9 @@ from mhpatchcore.presets import PRESETS
 __all__ = ["graphs", "run"]  # fixtures
 
 COMMANDS = (
-    *("look", "fit", "score", "evaluate", "monitor", "info", "calibrate", "update", "merge", "ranks", "demo"),
-    *("export", "bundle", "verify", "serve", "watch", "benchmark", "ladder", "presets"),
+    *("look", "fit", "fit-many", "score", "evaluate", "monitor", "info", "calibrate", "update", "merge"),
+    *("export", "bundle", "verify", "serve", "watch", "ranks", "store", "demo"),
+    *("benchmark", "ladder", "presets"),
 )
 
 

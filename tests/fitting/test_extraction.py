@@ -99,7 +99,11 @@ def test_a_named_store_is_used_again(folder: Path, tmp_path: Path, made: list[ob
     assert len(made) == N
     (folder / "10.png").write_bytes((folder / "00.png").read_bytes())
     Detector.fit(folder, SMALL, execution=execution)
-    assert len(made) == N + 3  # the last chunk has changed
+    assert len(made) == N  # a picture is known by its content
+    (folder / "03.png").unlink()
+    Image.fromarray(vials(50, 1)[0]).save(folder / "00b.png")
+    Detector.fit(folder, SMALL, execution=execution)
+    assert len(made) == N + 1  # whatever has moved
 
 
 @pytest.mark.parametrize("setting", [{"sizes": 72}, {"resize": 80}, {"layers": ("block2",)}])
@@ -113,13 +117,12 @@ def test_whatever_changes_descriptors_makes_them_again(
 
 
 @pytest.mark.parametrize("where", ["header", "numbers", "cut off"])
-def test_a_damaged_entry_is_noticed_and_its_chunk_made_again(
+def test_a_damaged_entry_is_noticed_and_made_again(
     folder: Path, tmp_path: Path, made: list[object], where: str
 ) -> None:
     execution = Execution(store=tmp_path / "store")
     first = Detector.fit(folder, SMALL, execution=execution)
-    largest = sorted((tmp_path / "store").iterdir(), key=lambda path: path.stat().st_size)
-    (entry,) = [path for path in largest if b'"kept"' in path.read_bytes()][-1:]
+    (entry, *_) = sorted((tmp_path / "store" / "image").rglob("*.entry"))
     content = bytearray(entry.read_bytes())
     if where == "cut off":
         del content[-100:]
@@ -128,7 +131,7 @@ def test_a_damaged_entry_is_noticed_and_its_chunk_made_again(
     entry.write_bytes(content)
     again = Detector.fit(folder, SMALL, execution=execution)
     assert_same_model(again, first)
-    assert len(made) == N + SMALL.chunk_images
+    assert len(made) == N + 1
     assert entry.read_bytes() != content
 
 
@@ -139,7 +142,7 @@ def test_what_was_stored_is_told(folder: Path, tmp_path: Path) -> None:
         extract = telemetry.phases[0]
         assert extract.name == "extract" and extract.items == N
         least = images * sum(c * h * w * 2 for c, h, w in ((24, 16, 16), (40, 8, 8)))
-        assert least <= extract.bytes_stored <= least + 20_000 * (images > 0)
+        assert least <= extract.bytes_stored <= least + 2_000 * images
 
 
 def torn(folder: Path, *numbers: int) -> list[Path]:

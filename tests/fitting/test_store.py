@@ -17,7 +17,12 @@ import pytest
 
 from mhpatchcore.errors import UserError
 from mhpatchcore.fitting import store as stores
-from mhpatchcore.fitting.store import PREFIX, DamagedEntryError, Store, entry_key, opened_store
+from mhpatchcore.fitting.store import DamagedEntryError, Store, entry_key
+from mhpatchcore.fitting.storekeeping import PREFIX, opened_store
+
+
+def files_below(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]
 
 
 def arrays() -> dict[str, np.ndarray]:
@@ -46,7 +51,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 
 def test_what_goes_in_comes_out(store: Store) -> None:
     size = store.put("key", arrays())
-    assert size == (store.folder / "key.entry").stat().st_size
+    assert size == store.path("key").stat().st_size
     found = store.get("key")
     assert list(found) == list(arrays())
     for name, array in arrays().items():
@@ -64,17 +69,17 @@ def test_some_arrays_are_read_without_the_others(store: Store) -> None:
 
 
 def test_an_entry_is_there_or_not(store: Store) -> None:
-    assert not store.has("key")
+    assert store.found("key") is None
     with pytest.raises(DamagedEntryError, match=r"entry key of the store in .*No such file"):
         store.get("key")
     store.put("key", arrays())
-    assert store.has("key")
+    assert store.found("key") is not None
     with pytest.raises(DamagedEntryError, match="unknown"):
         store.get("key", ["unknown"])
 
 
 def damage(store: Store, key: str, position: int, bits: int = 1) -> None:
-    path = store.folder / f"{key}.entry"
+    path = store.path(key)
     content = bytearray(path.read_bytes())
     content[position] ^= bits
     path.write_bytes(content)
@@ -83,9 +88,10 @@ def damage(store: Store, key: str, position: int, bits: int = 1) -> None:
 @pytest.mark.parametrize("bit", [0, 1, 4])
 def test_any_flipped_bit_is_noticed(store: Store, bit: int) -> None:
     store.put("whole", arrays())
-    content = (store.folder / "whole.entry").read_bytes()
+    content = store.path("whole").read_bytes()
+    store.put("key", arrays())
     for position in range(bit % 3, len(content), 3):
-        (store.folder / "key.entry").write_bytes(content)
+        store.path("key").write_bytes(content)
         damage(store, "key", position, 1 << bit)
         try:
             found = store.get("key", list(arrays()))
@@ -99,7 +105,7 @@ def test_any_flipped_bit_is_noticed(store: Store, bit: int) -> None:
 @pytest.mark.parametrize("share", [0.0, 0.05, 0.5, 0.99])
 def test_an_entry_that_was_cut_off_is_noticed(store: Store, share: float) -> None:
     store.put("key", arrays())
-    path = store.folder / "key.entry"
+    path = store.path("key")
     path.write_bytes(path.read_bytes()[: int(share * path.stat().st_size)])
     with pytest.raises(DamagedEntryError):
         store.get("key")
@@ -107,7 +113,7 @@ def test_an_entry_that_was_cut_off_is_noticed(store: Store, share: float) -> Non
 
 def test_a_put_replaces_the_entry_whole(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     store.put("key", {"x": np.zeros(3)})
-    before = (store.folder / "key.entry").read_bytes()
+    before = store.path("key").read_bytes()
 
     class Full:
         """A file on a disk that is full after a few bytes."""
@@ -130,8 +136,8 @@ def test_a_put_replaces_the_entry_whole(store: Store, monkeypatch: pytest.Monkey
     with pytest.raises(UserError, match=r"cannot be written: No space left on device; make room") as caught:
         store.put("key", {"x": np.ones(300)})
     assert "\n" not in str(caught.value)
-    assert (store.folder / "key.entry").read_bytes() == before
-    assert [path.name for path in store.folder.iterdir()] == ["key.entry"]
+    assert store.path("key").read_bytes() == before
+    assert [path.name for path in files_below(store.folder)] == ["key.entry"]
 
 
 def _keeping(real: object, fake: type) -> object:
@@ -165,7 +171,7 @@ def test_readers_and_writers_of_one_entry_never_meet_halfway(store: Store) -> No
         done.set()
         for future in reads:
             future.result()
-    assert [path.name for path in store.folder.iterdir()] == ["key.entry"]
+    assert [path.name for path in files_below(store.folder)] == ["key.entry"]
 
 
 def test_a_store_is_known_by_its_folder(store: Store) -> None:
@@ -196,11 +202,11 @@ def test_a_named_store_stays(tmp_path: Path) -> None:
     with opened_store(tmp_path / "new" / "store") as store:
         store.put("key", arrays())
     with opened_store(str(tmp_path / "new" / "store")) as again:
-        assert again.has("key")
+        assert again.found("key") is not None
 
 
 def test_stores_that_were_abandoned_are_removed_and_those_in_use_are_not(temporary: Path) -> None:
-    script = "import os, signal; from mhpatchcore.fitting.store import opened_store\n"
+    script = "import os, signal; from mhpatchcore.fitting.storekeeping import opened_store\n"
     script += "with opened_store(None) as store: os.kill(os.getpid(), signal.SIGKILL)"
     environment = {**os.environ, "TMPDIR": str(temporary)}
     killed = subprocess.run([sys.executable, "-c", script], check=False, env=environment)
@@ -248,4 +254,9 @@ def test_a_place_that_cannot_be_is_named(tmp_path: Path) -> None:
     ):
         raise AssertionError
     with pytest.raises(UserError, match=r"store in .*gone cannot be written"):
-        Store(tmp_path / "gone").put("key", arrays())
+        Store(tmp_path / "gone").put("kind/key", arrays())
+    with (
+        pytest.raises(UserError, match=r"cannot be kept at s3://bucket/store: name a folder"),
+        opened_store("s3://bucket/store"),
+    ):
+        raise AssertionError

@@ -15,7 +15,8 @@ from benchmarks.stress.faults import KINDS, Struck, run_faults
 from mhpatchcore import Detector
 from mhpatchcore.model.file import load
 
-STEPS = {"save": 3, "calibrate": 11, "merge": 11, "update": 13, "fit": 13}  # at every so manieth write
+# at every so manieth write
+STEPS = {"save": 3, "calibrate": 11, "merge": 11, "update": 13, "fit": 13, "fit --store": 29}
 
 
 @pytest.fixture(scope="module")

@@ -6,15 +6,13 @@ on its way up, and a node is reduced only where it holds more than K rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import partial
 
 import numpy as np
 
 from mhpatchcore.bank.farthest_first import farthest_first
-from mhpatchcore.bank.patches import Patches, Stream
+from mhpatchcore.bank.patches import Growth, Patches, Stream
 from mhpatchcore.bank.tree import joined, reduced
-from mhpatchcore.runtime.trees import tree_reduce
 
 FAN_IN = 4
 
@@ -26,11 +24,14 @@ def always_full(stream: Stream, K: int, m_c: int) -> Patches:
     many duplicates), further passes add the rows farthest from it, until none is left.
     """
     local = max(m_c, -(-2 * K // max(len(stream.chunks), 1)))
-    summaries = stream.map(partial(reduced, size=local))
-    bank = _merged([*stream.earlier], summaries, K, stream.workers)
+    at_most = partial(_at_most, K=K)
+    nodes = stream.nodes(Growth(FAN_IN, partial(reduced, size=local), at_most))
+    bank = at_most(joined([*stream.earlier, *_root(nodes, K, stream.workers)]), workers=stream.workers)
     while len(bank) < K and stream.chunks:
-        found = _merged([], stream.map(partial(uncovered, bank=bank, size=K - len(bank))), K, stream.workers)
-        further = uncovered(found, bank, K - len(bank))
+        free = K - len(bank)
+        nodes = stream.nodes(Growth(FAN_IN, partial(uncovered, size=free), at_most, against=bank))
+        (found,) = _root(nodes, K, stream.workers)
+        further = uncovered(found, bank, free)
         if len(further) == 0:
             break
         bank = joined([bank, further])
@@ -42,15 +43,12 @@ def uncovered(patches: Patches, bank: Patches, size: int) -> Patches:
     return patches.take(np.sort(farthest_first(patches.z, size, covered=bank.z)))
 
 
-def _merged(first: list[Patches], summaries: Iterable[Patches], K: int, workers: int) -> Patches:
-    """The fixed-shape tree over all summaries, and what is there already, in at most K rows."""
-    close = partial(_at_most, K=K, workers=workers)
-    whole = tree_reduce(summaries, FAN_IN, lambda a, b: joined([a, b]), close)
-    nodes = [*first, *([] if whole is None else [whole])]
-    return close(joined(nodes))
+def _root(nodes: list[Patches], K: int, workers: int) -> list[Patches]:
+    """What remains of the tree as one node of at most K rows; none where there were no chunks."""
+    return [_at_most(joined(nodes), K, workers)] if nodes else []
 
 
-def _at_most(patches: Patches, K: int, workers: int) -> Patches:
+def _at_most(patches: Patches, K: int, workers: int = 1) -> Patches:
     return _distinct(patches) if len(patches) <= K else reduced(patches, K, workers)
 
 

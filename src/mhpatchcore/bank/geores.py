@@ -10,16 +10,16 @@ The paper leaves q open; ten candidates for every row of the tail are our choice
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
-from itertools import chain
 
 import numpy as np
 
 from mhpatchcore.bank.farthest_first import farthest_first
-from mhpatchcore.bank.patches import Patches, Stream
+from mhpatchcore.bank.patches import Growth, Patches, Stream
 from mhpatchcore.bank.tree import counter, joined, reduced
 from mhpatchcore.metric.distances import distances_to_nearest
-from mhpatchcore.runtime.arrays import Floats, Indices
+from mhpatchcore.runtime.arrays import Floats
 
 
 def geores(stream: Stream, K: int, m_c: int, alpha: float = 0.9, q: int | None = None) -> Patches:
@@ -55,24 +55,26 @@ def completed(chosen: Patches, pool: Patches, K: int) -> Patches:
     return joined([bank, pool.take(fill)])
 
 
-def _largest_residuals(stream: Stream, provisional: Patches, q: int) -> Patches:
-    """T_q, kept as a running top-q over the chunks; equal residuals in order of arrival."""
-    local = partial(_local_residuals, provisional=provisional, q=q)
-    residuals, top = np.empty(0, np.float32), None
-    for new_residuals, patches in chain(map(local, stream.earlier), stream.map(local)):
-        top = patches if top is None else joined([top, patches])
-        residuals = np.concatenate([residuals, new_residuals])
-        rows = _largest(residuals, q)
-        residuals, top = residuals[rows], top.take(rows)
-    assert top is not None
-    return top
+@dataclass(frozen=True, eq=False)
+class Candidates(Patches):
+    """Patches with their residuals (n,)."""
+
+    residual: Floats
 
 
-def _local_residuals(chunk: Patches, provisional: Patches, q: int) -> tuple[Floats, Patches]:
+def _largest_residuals(stream: Stream, provisional: Patches, q: int) -> Candidates:
+    """T_q, the largest of the largest of all chunks; equal residuals in order of arrival."""
+    local = partial(_local_residuals, q=q)
+    nodes = stream.nodes(Growth(2, local, partial(_largest, q=q), against=provisional))
+    earlier = [local(patches, provisional) for patches in stream.earlier]
+    return _largest(joined([*earlier, *nodes]), q)
+
+
+def _local_residuals(chunk: Patches, provisional: Patches, q: int) -> Candidates:
     residuals = distances_to_nearest(chunk.z, provisional.z)
-    rows = _largest(residuals, q)
-    return residuals[rows], chunk.take(rows)
+    return _largest(Candidates(chunk.z, chunk.origin, residuals), q)
 
 
-def _largest(residuals: Floats, q: int) -> Indices:
-    return np.sort(np.argsort(-residuals, kind="stable")[:q])
+def _largest(candidates: Patches, q: int, workers: int = 1) -> Candidates:
+    assert isinstance(candidates, Candidates)
+    return candidates.take(np.sort(np.argsort(-candidates.residual, kind="stable")[:q]))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mhpatchcore.bank.patches import CENTROID, Patches, Stream, itself
+from mhpatchcore.bank.patches import CENTROID, Patches, Stream
 from mhpatchcore.metric.distances import nearest_rows
 from mhpatchcore.runtime.arrays import Doubles, Indices
 
@@ -27,7 +27,7 @@ def mini_batch_kmeans(stream: Stream, K: int, seed: int = 0) -> Patches:
     """At most K centroids, started from a random sample of the first chunks that hold K patches."""
     waiting: list[Patches] = []
     centroids: Centroids | None = None
-    for chunk in stream.map(itself):
+    for chunk in stream.patches():
         if centroids is not None:
             centroids = moved(centroids, chunk)
             continue

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mhpatchcore.bank.farthest_first import farthest_first
-from mhpatchcore.bank.patches import Patches, Stream, itself
+from mhpatchcore.bank.patches import Patches, Stream
 from mhpatchcore.metric.distances import squared_norms
 from mhpatchcore.runtime.arrays import Floats
 
@@ -24,7 +24,7 @@ def offline_greedy(
     `projection` chooses in that many random directions instead of all (the original's shortcut); `start` is
     the first patch, the one nearest the mean ("centre"), or a random one.
     """
-    pool = Patches.concat([*stream.earlier, *stream.map(itself)])
+    pool = Patches.concat([*stream.earlier, *stream.patches()])
     size = K if K is not None else max(1, int((patches or len(pool)) * (fraction or 0.1)))
     z = pool.z if projection is None else pool.z @ random_directions(pool.z.shape[1], projection, seed)
     rows = farthest_first(

@@ -11,8 +11,7 @@ from __future__ import annotations
 from functools import partial
 
 from mhpatchcore.bank.farthest_first import farthest_first
-from mhpatchcore.bank.patches import Patches, Stream
-from mhpatchcore.runtime.trees import tree_nodes
+from mhpatchcore.bank.patches import Growth, Patches, Stream
 
 
 def tree(stream: Stream, K: int, m_c: int) -> Patches:
@@ -22,8 +21,8 @@ def tree(stream: Stream, K: int, m_c: int) -> Patches:
 
 def counter(stream: Stream, m_c: int) -> list[Patches]:
     """The nodes that remain when all chunks have been merged."""
-    summaries = stream.map(partial(reduced, size=m_c))
-    return tree_nodes(summaries, 2, lambda a, b: joined([a, b]), partial(reduced, size=m_c))
+    summarised = partial(reduced, size=m_c)
+    return stream.nodes(Growth(2, summarised, summarised))
 
 
 def reduced(patches: Patches, size: int, workers: int = 1) -> Patches:

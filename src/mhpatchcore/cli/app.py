@@ -17,6 +17,7 @@ from mhpatchcore.cli import (
     evaluate,
     export,
     fit,
+    fit_many,
     inbox,
     info,
     look,
@@ -25,6 +26,7 @@ from mhpatchcore.cli import (
     ranks,
     score,
     serve,
+    store,
     update,
     watch,
 )
@@ -32,12 +34,13 @@ from mhpatchcore.cli import (
 EPILOG = (
     "Exit codes: 0 done · 1 `score --fail` found an anomaly or `monitor --fail` a drift · 2 wrong usage or settings · "
     "3 an image cannot be read · 4 a model file cannot be read · 5 backbone weights cannot be had · "
-    "6 a cell of a benchmark failed · 7 `score` with a model that has no threshold · "
+    "6 a cell of `benchmark` or a product of `fit-many` failed · 7 `score` with a model that has no threshold · "
     "8 `verify` found a bundle damaged, or that this machine computes something else · 130 interrupted."
 )
 COMMANDS: dict[str, Callable[..., None]] = {
     "look": look.look,
     "fit": fit.fit,
+    "fit-many": fit_many.fit_many,
     "score": score.score,
     "evaluate": evaluate.evaluate,
     "monitor": monitor.monitor,
@@ -51,6 +54,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "serve": serve.serve,
     "watch": watch.watch,
     "ranks": ranks.ranks,
+    "store": store.store,
     "demo": demo.demo,
     "benchmark": benchmark.benchmark,
     "ladder": benchmark.ladder,

@@ -25,6 +25,12 @@ from mhpatchcore.presets import LADDER_SIZES, OPEN_NETWORK, PRESETS, preset
 OutOption = typer.Option(..., "--out", help="Folder for results; finished cells in it are kept.")
 BackboneOption = typer.Option(None, help="Backbone for all cells (default: efficientnet_lite0).")
 WeightsOption = typer.Option(None, help="A local weights file for the backbone.")
+StoreOption = typer.Option(
+    None,
+    metavar="DIR",
+    help="Keep what is worked out in this folder, where the next configuration finds it; times of fits are then not "
+    "those of whole ones.",
+)
 SettingsOption = typer.Option(None, help="A TOML file of settings that override every preset.")
 
 
@@ -39,6 +45,7 @@ def benchmark(
     backbone: str = BackboneOption,
     weights: Path = WeightsOption,
     settings: Path = SettingsOption,
+    store: Path = StoreOption,
     train: int = typer.Option(
         None, min=1, metavar="N", help="Learn from a fixed subset of this many normal images."
     ),
@@ -52,8 +59,9 @@ def benchmark(
     names = OPEN_NETWORK if presets == "all" else listed(presets)
     folders = _chosen(find_categories(with_name(data)), categories)
     changes = _changes(backbone, settings)
+    file, kept = (str(path) if path else None for path in (weights, store))
     specs = [
-        CellSpec(str(folder), name, _config(name, changes), str(weights) if weights else None, train)
+        CellSpec(str(folder), name, _config(name, changes), file, train, store=kept)
         for folder in folders
         for name in names
     ]
@@ -75,6 +83,7 @@ def ladder(
     backbone: str = BackboneOption,
     weights: Path = WeightsOption,
     settings: Path = SettingsOption,
+    store: Path = StoreOption,
     as_json: bool = JsonFlag,
 ) -> None:
     """The RAM-matched subset ladder: how quality and memory grow with the number of normal images.
@@ -89,9 +98,9 @@ def ladder(
     there_are = len(load_dataset(data).train)
     numbers = _possible(_numbers(sizes), there_are, data)
     changes = _changes(backbone, settings)
-    file = str(weights) if weights else None
+    file, kept = (str(path) if path else None for path in (weights, store))
     specs = [
-        CellSpec(str(data), name, _config(name, changes), file, n, figures=False)
+        CellSpec(str(data), name, _config(name, changes), file, n, figures=False, store=kept)
         for n, name in ladder_cells(numbers, there_are)
     ]
     outcomes = _run(specs, out)

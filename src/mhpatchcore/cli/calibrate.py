@@ -14,6 +14,7 @@ from mhpatchcore.cli.console import (
     JsonFlag,
     QuietFlag,
     SkipBrokenFlag,
+    StoreLimitOption,
     StoreOption,
     WorkersOption,
     counted,
@@ -30,6 +31,7 @@ from mhpatchcore.fitting.execution import Execution
 from mhpatchcore.inputs.sources import list_images
 from mhpatchcore.inspection.tradeoff import rate_that_finds, tradeoffs
 from mhpatchcore.runtime.arrays import Floats
+from mhpatchcore.runtime.memory import parse_size
 from mhpatchcore.runtime.parallel import available_cores
 
 RATES = (0.1, 0.05, 0.02, 0.01, 0.005, 0.001)
@@ -72,6 +74,7 @@ def calibrate(
     quiet: bool = QuietFlag,
     workers: int = WorkersOption,
     store: Path = StoreOption,
+    store_limit: str = StoreLimitOption,
     skip_broken: bool = SkipBrokenFlag,
 ) -> None:
     """Set another threshold, at another rate of false alarms or from further good parts; nothing is fitted again.
@@ -91,6 +94,7 @@ def calibrate(
         execution = Execution(
             workers=workers or available_cores(),
             store=store,
+            store_limit=parse_size(store_limit) if store_limit else None,
             skip_broken=skip_broken,
             progress=progress,
             warn=warn_and_keep(skipped),

@@ -44,7 +44,15 @@ SkipBrokenFlag = typer.Option(
 StoreOption = typer.Option(
     None,
     metavar="DIR",
-    help="Keep descriptors in this folder, where later runs find them (default: a temporary one).",
+    help="Keep what is worked out in this folder, where later runs find it, also after a crash (default: a temporary "
+    "one).",
+    rich_help_panel=RUN,
+)
+StoreLimitOption = typer.Option(
+    None,
+    "--store-limit",
+    metavar="SIZE",
+    help="Keep the folder of --store below this, e.g. 20GB: what has not been used for longest goes.",
     rich_help_panel=RUN,
 )
 WorkersOption = typer.Option(

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from mhpatchcore.calibration.deciding_patches import NOT_LEARNT
 from mhpatchcore.cli.console import counted, printable, warn
 from mhpatchcore.detector import Detector
 from mhpatchcore.model.history import Event
+from mhpatchcore.runtime.urls import shown
 
 
 def summary(detector: Detector, path: Path) -> dict[str, Any]:
@@ -16,7 +16,7 @@ def summary(detector: Detector, path: Path) -> dict[str, Any]:
     model, calibration = detector.model, detector.calibration
     info = model.scales[0].backbone.info
     return {
-        "model": str(path),
+        "model": shown(path),
         "images": model.n_learnt,
         "backbone": info.name,
         "weights_source": info.weights_source,
@@ -91,20 +91,15 @@ def warn_without_threshold(detector: Detector, path: Path) -> bool:
         return False
     why = "it has learnt from a single image" if detector.model.n_learnt == 1 else "it was not calibrated"
     warn(
-        f"{path} has no threshold, because {why}: give it good parts that it does not know, "
-        f"`mhpatchcore calibrate {path} --with IMAGES -o {path}`"
+        f"{shown(path)} has no threshold, because {why}: give it good parts that it does not know, "
+        f"`mhpatchcore calibrate {shown(path)} --with IMAGES -o {shown(path)}`"
     )
     return True
 
 
 def _decided_alone(detector: Detector) -> dict[str, Any] | None:
-    alone = detector.calibration.decided_alone
-    if alone is None:
-        return None
-    place, without = alone
-    deciding, images = detector.calibration.deciding, detector.model.images
-    image = deciding[place].image if place < len(deciding) else NOT_LEARNT
-    return {"image": None if image == NOT_LEARNT else images[image], "threshold_without": without}
+    alone = detector.model.decided_alone
+    return None if alone is None else {"image": alone[0], "threshold_without": alone[1]}
 
 
 def threshold_before(detector: Detector) -> str:

@@ -17,6 +17,7 @@ from mhpatchcore.cli.console import (
     QuietFlag,
     SkipBrokenFlag,
     StackFlag,
+    StoreLimitOption,
     StoreOption,
     WorkersOption,
     counted,
@@ -27,6 +28,7 @@ from mhpatchcore.cli.console import (
 )
 from mhpatchcore.cli.facts import bank_note, print_threshold, summary, warn_without_threshold
 from mhpatchcore.cli.paths import check_file, given_images
+from mhpatchcore.cli.running import ClusterOption, running_on
 from mhpatchcore.cli.settings import settings_from, with_settings
 from mhpatchcore.detector import Detector, Study
 from mhpatchcore.fitting.budget import Estimate
@@ -36,6 +38,7 @@ from mhpatchcore.presets import preset as named
 from mhpatchcore.runtime.memory import in_words, parse_size, share_one_heap
 from mhpatchcore.runtime.parallel import available_cores
 from mhpatchcore.runtime.telemetry import Telemetry
+from mhpatchcore.runtime.urls import shown
 
 
 @with_settings
@@ -73,12 +76,14 @@ def fit(
         1, min=1, metavar="N", help="Images per call of the network.", rich_help_panel=RUN
     ),
     store: Path = StoreOption,
+    store_limit: str = StoreLimitOption,
     memory: str = typer.Option(
         None,
         metavar="SIZE",
         help="Stay within this much memory, e.g. 600MB or 1.5GB: workers and batch are then upper bounds.",
         rich_help_panel=RUN,
     ),
+    cluster: str = ClusterOption,
     skip_broken: bool = SkipBrokenFlag,
 ) -> None:
     """Learn what good parts look like and write a model file.
@@ -109,18 +114,20 @@ def fit(
 
     share_one_heap()
     started = time.perf_counter()
-    with progress_display(quiet) as progress:
+    with running_on(cluster, workers) as executor, progress_display(quiet) as progress:
         telemetry = Telemetry()
         execution = Execution(
             workers=workers or available_cores(),
             batch=batch,
             store=store,
+            store_limit=parse_size(store_limit) if store_limit else None,
             skip_broken=skip_broken,
             memory=parse_size(memory) if memory else None,
             progress=progress,
             telemetry=telemetry,
             warn=warn_and_keep(skipped),
             foresee=foresee,
+            executor=executor if cluster else None,
         )
         images = given_images(normals, stack, every)
         study = Detector.study(images, config, scrutiny, weights=weights, execution=execution)
@@ -138,7 +145,7 @@ def fit(
     suspects = study.suspects[:suspicious]
     if as_json:
         asked = {"suspicious": [suspect.to_json() for suspect in suspects]} if suspicious else {}
-        print_json(facts | asked | ({"report": str(report)} if report is not None else {}))
+        print_json(facts | asked | ({"report": shown(report)} if report is not None else {}))
     else:
         _print(study, facts, suspects, output, report)
     warn_without_threshold(study.detector, output)
@@ -149,7 +156,7 @@ def _print(
 ) -> None:
     excluded = study.detector.model.excluded
     print(
-        f"{output}: learnt from {counted(facts['images'], 'image')} in {facts['seconds']:.1f} s, "
+        f"{shown(output)}: learnt from {counted(facts['images'], 'image')} in {facts['seconds']:.1f} s, "
         f"{in_words(facts['memory_peak'])} at most"
     )
     weights = f"weights {facts['weights_sha256'][:12]} ({facts['weights_source']})"
@@ -164,5 +171,5 @@ def _print(
         left_out = "  (left out)" if suspect.excluded else ""
         print(f"    {suspect.times_typical:6.2f}  {printable(suspect.name)}{left_out}")
     if report is not None:
-        print(f"open: {report}")
-    print(f"next: mhpatchcore score {output} IMAGES --heatmaps heatmaps/")
+        print(f"open: {shown(report)}")
+    print(f"next: mhpatchcore score {shown(output)} IMAGES --heatmaps heatmaps/")

@@ -9,7 +9,7 @@ import typer
 from mhpatchcore.cli.console import JsonFlag, counted, print_json, printable
 from mhpatchcore.cli.facts import history_facts, print_threshold, summary, told
 from mhpatchcore.detector import Detector
-from mhpatchcore.model.file import read_document
+from mhpatchcore.model.file import read_document, read_file
 
 
 def info(
@@ -18,7 +18,8 @@ def info(
 ) -> None:
     """Show what a model file holds: where it comes from, its settings, its threshold."""
     detector = Detector.load(model)
-    document = read_document(model.read_bytes(), str(model))
+    content, name = read_file(model)
+    document = read_document(content, name)
     facts = summary(detector, model)
     if as_json:
         written = {name: document[name] for name in ("config", "version", "format")}
@@ -26,9 +27,7 @@ def info(
         return
     learnt, config = detector.model, detector.config
     backbone = learnt.scales[0].backbone.info
-    print(
-        f"{model}  (written by mhpatchcore {printable(document['version'])}, {model.stat().st_size / 1e6:.1f} MB)"
-    )
+    print(f"{name}  (written by mhpatchcore {printable(document['version'])}, {len(content) / 1e6:.1f} MB)")
     print(f"  images      {counted(facts['images'], 'normal image')}, {learnt.scales[0].moments.n} patches")
     if learnt.excluded:
         print(f"  left out    {', '.join(map(printable, learnt.excluded))}")

@@ -49,7 +49,7 @@ class Outputs:
         check_file(self.regions, "regions.csv", model)
         check_file(self.coco, "regions.json", model, self.regions)
 
-    def pictures(self, images: Sequence[Path]) -> Pictures:
+    def pictures(self, images: Sequence[str | Path]) -> Pictures:
         """Where the files of each image go."""
         wanted = (("--heatmaps", self.heatmaps), ("--masks", self.masks), ("--explain", self.explain))
         return Pictures(*(({} if at is None else picture_paths(images, at, flag)) for flag, at in wanted))
@@ -64,13 +64,13 @@ class Pictures:
     evidence: dict[str, Path]
 
 
-def picture_paths(images: Sequence[Path], folder: Path, flag: str = "--heatmaps") -> dict[str, Path]:
+def picture_paths(images: Sequence[str | Path], folder: Path, flag: str = "--heatmaps") -> dict[str, Path]:
     """Where each image's picture goes: the images' own folders below what they have in common.
 
     >>> picture_paths([Path("a/1.png"), Path("b/1.png"), Path("b/2.jpg")], Path("out"))["b/2.jpg"].as_posix()
     'out/b/2.png'
     """
-    places = {str(image): place(image) for image in images}
+    places = {str(image): place(Path(image)) for image in images}
     top = os.path.commonpath([one.parent for one in places.values()])
     relative = {image: one.relative_to(top) for image, one in places.items()}
     names = {image: one.with_suffix(".png") for image, one in relative.items()}

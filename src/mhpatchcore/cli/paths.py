@@ -11,6 +11,7 @@ from mhpatchcore.errors import UserError
 from mhpatchcore.inputs.folders import SUFFIXES
 from mhpatchcore.inputs.sources import leads_somewhere, stacked
 from mhpatchcore.inputs.video import is_video, video_frames
+from mhpatchcore.runtime.urls import check_writable, shown, url_of
 
 STANDARD_INPUT = Path("-")
 
@@ -46,10 +47,10 @@ def check_file(path: Path | None, example: str, *others: Path | None) -> None:
         return
     if any(other is not None and path.resolve() == other.resolve() for other in others):
         raise UserError(
-            f"{path} is given twice: choose another name for what is written, for example {example}"
+            f"{shown(path)} is given twice: choose another name for what is written, for example {example}"
         )
     if path.suffix.lower() in SUFFIXES and not example.endswith(path.suffix.lower()):
-        raise UserError(f"{path} has the name of an image: name a file such as {example}")
+        raise UserError(f"{shown(path)} has the name of an image: name a file such as {example}")
     if path.is_dir():
         raise UserError(f"cannot write {path}: it is a folder; name a file, for example {path / example}")
     _check_parents(path)
@@ -77,6 +78,10 @@ def with_name(folder: Path) -> Path:
 
 
 def _check_parents(path: Path) -> None:
+    url = url_of(path)
+    if url is not None:
+        check_writable(url)
+        return
     nearest = next(parent for parent in path.absolute().parents if parent.exists())
     if not nearest.is_dir():
         raise UserError(f"cannot write {path}: {nearest} is a file, not a folder; choose another place")

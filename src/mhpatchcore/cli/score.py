@@ -33,13 +33,13 @@ from mhpatchcore.cli.outputs import (
     write_regions,
 )
 from mhpatchcore.cli.paths import check_input_folder, given_images
+from mhpatchcore.cli.running import ClusterOption
 from mhpatchcore.detector import Detector
 from mhpatchcore.errors import ImageError, UserError
 from mhpatchcore.inputs.sources import ImageLike, list_images
-from mhpatchcore.result import Result
+from mhpatchcore.result import UNREADABLE, Result
 
 COLUMNS = ("image", "score", "threshold", "verdict", "is_anomalous", "p_value", "regions", "error")
-UNREADABLE = "unreadable"
 ANOMALY_FOUND, NO_THRESHOLD = 1, 7
 
 
@@ -78,6 +78,11 @@ def score(
     normals: list[Path] = typer.Option(
         None, metavar="DIR", help="Where the training images are now, for --explain."
     ),
+    out: Path = typer.Option(
+        None,
+        metavar="DIR",
+        help="Write a table into this folder, e.g. results.parquet, part by part; run again, it goes on.",
+    ),
     as_csv: bool = typer.Option(False, "--csv", help="Print comma-separated values."),
     as_json: bool = JsonFlag,
     skip_broken: bool = typer.Option(
@@ -85,6 +90,7 @@ def score(
     ),
     fail: bool = typer.Option(False, "--fail", help="Exit with code 1 if any image is anomalous."),
     workers: int = WorkersOption,
+    cluster: str = ClusterOption,
     quiet: bool = QuietFlag,
 ) -> None:
     """Score images: how far they are from what the model has learnt, and whether that is too far.
@@ -99,9 +105,20 @@ def score(
         check_input_folder(folder, "--normals")
     outputs = Outputs(heatmaps, masks, explain, regions, coco, full_size, explain_all, tuple(normals or ()))
     outputs.check(model)
+    if out is not None:
+        from mhpatchcore.cli.batch import score_into
+
+        if as_csv:
+            raise UserError("choose one of --csv and --out")
+        paths = list_images(given_images(images, stack, every))
+        detector, found = score_into(out, model, paths, outputs, cluster, workers, as_json, quiet)
+        _finish(found, detector, model, fail, skip_broken)
+        return
+    if cluster is not None:
+        raise UserError("--cluster writes a table: name a folder for it, --out results.parquet")
     detector = Detector.load(model)
     paths = list_images(given_images(images, stack, every))
-    pictures = outputs.pictures([Path(str(path)) for path in paths])
+    pictures = outputs.pictures([str(path) for path in paths])
     rows: list[dict[str, Any]] = []
     with progress_display(quiet or len(paths) < 2) as progress:
         for path, result in zip(paths, _scored(detector, paths, workers, progress), strict=True):
@@ -118,7 +135,7 @@ def score(
     if any(_not_found(row) for row in read):
         warn("some training images are not where their names say: --normals FOLDER says where they are now")
     _print(rows, detector, as_csv, as_json)
-    _finish(rows, detector, model, fail, skip_broken)
+    _finish({row["verdict"] for row in rows}, detector, model, fail, skip_broken)
 
 
 def _scored(
@@ -184,11 +201,8 @@ def _number(value: float | None, digits: int) -> str:
     return "–" if value is None else f"{value:.{digits}g}"
 
 
-def _finish(
-    rows: Sequence[dict[str, Any]], detector: Detector, model: Path, fail: bool, skip_broken: bool
-) -> None:
+def _finish(verdicts: set[str], detector: Detector, model: Path, fail: bool, skip_broken: bool) -> None:
     """The exit code: what cannot be judged at all comes first, then what could not be read, then anomalies."""
-    verdicts = {row["verdict"] for row in rows}
     if verdicts == {UNREADABLE}:
         raise ImageError("none of the images could be read")
     if warn_without_threshold(detector, model):

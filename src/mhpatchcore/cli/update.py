@@ -13,6 +13,7 @@ from mhpatchcore.cli.console import (
     QuietFlag,
     SkipBrokenFlag,
     StackFlag,
+    StoreLimitOption,
     StoreOption,
     WorkersOption,
     counted,
@@ -31,6 +32,7 @@ from mhpatchcore.cli.facts import (
 from mhpatchcore.cli.paths import check_file, given_images
 from mhpatchcore.detector import Detector
 from mhpatchcore.fitting.execution import Execution
+from mhpatchcore.runtime.memory import parse_size
 from mhpatchcore.runtime.parallel import available_cores
 
 RISE = 1.1
@@ -56,6 +58,7 @@ def update(
     quiet: bool = QuietFlag,
     workers: int = WorkersOption,
     store: Path = StoreOption,
+    store_limit: str = StoreLimitOption,
     skip_broken: bool = SkipBrokenFlag,
 ) -> None:
     """Learn from further images of good parts. The images learnt from before are not needed.
@@ -70,6 +73,7 @@ def update(
         execution = Execution(
             workers=workers or available_cores(),
             store=store,
+            store_limit=parse_size(store_limit) if store_limit else None,
             skip_broken=skip_broken,
             progress=progress,
             warn=warn_and_keep(skipped),

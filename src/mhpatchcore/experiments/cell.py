@@ -37,7 +37,10 @@ Out = TypeVar("Out")
 
 @dataclass(frozen=True)
 class CellSpec:
-    """What a cell computes. `train` limits the normal images to a fixed nested subset."""
+    """What a cell computes. `train` limits the normal images to a fixed nested subset.
+
+    Descriptors may be in a kept `store`; the times of its fit are then shorter, and nothing else changes.
+    """
 
     data: str
     preset: str
@@ -45,6 +48,7 @@ class CellSpec:
     weights: str | None = None
     train: int | None = None
     figures: bool = True
+    store: str | None = None
 
     @property
     def name(self) -> str:
@@ -79,6 +83,7 @@ class CellSpec:
             "weights": self.weights,
             "train": self.train,
             "figures": self.figures,
+            "store": self.store,
         }
 
     @staticmethod
@@ -102,7 +107,7 @@ def run_cell(spec: CellSpec, folder: Path) -> dict[str, Any]:
     load = os.getloadavg()[0]
     dataset = spec.dataset()
     telemetry = Telemetry()
-    execution = Execution(telemetry=telemetry)
+    execution = Execution(telemetry=telemetry, store=spec.store)
     started = time.perf_counter()
     detector = Detector.fit(dataset.train, spec.config, weights=spec.weights, execution=execution)
     fit_seconds = time.perf_counter() - started

@@ -19,8 +19,10 @@ from mhpatchcore.bank.farthest_first import BLOCK
 from mhpatchcore.bank.geores import usual_candidates
 from mhpatchcore.config import Config
 from mhpatchcore.errors import UserError
+from mhpatchcore.fitting.describing import VIEWS_PER_ENTRY
 from mhpatchcore.fitting.execution import Execution
-from mhpatchcore.fitting.extraction import MOMENTS_FAN_IN, number_of_views
+from mhpatchcore.fitting.extraction import number_of_views
+from mhpatchcore.fitting.summing import MOMENTS_FAN_IN
 from mhpatchcore.inputs.footprint import largest_decoding
 from mhpatchcore.inputs.sources import ImageLike
 from mhpatchcore.metric.distances import QUERIES_PER_BLOCK, ROWS_PER_TASK, TARGETS_PER_BLOCK
@@ -109,6 +111,8 @@ def within_budget(
     """The execution with as many workers, then as large a batch, as its budget allows; itself without a budget."""
     if execution.memory is None:
         return execution
+    if execution.runs_on.remote:
+        raise UserError("a budget is for this machine: the workers of a cluster have limits of their own")
     share_one_heap()
     decoding, largest = largest_decoding(images, config.views)
     network = replace(Footprint.measured(backbones), decoding=decoding, largest=largest)
@@ -174,6 +178,11 @@ class _Sizes:
         return min(self.config.chunk_images, self.images)
 
     @property
+    def views_at_once(self) -> int:
+        """Views of a scale that go through the network before their descriptors are written."""
+        return max(self.chunk_images, VIEWS_PER_ENTRY) if self.config.tiled else self.chunk_images
+
+    @property
     def patches(self) -> int:
         """Of a view of the scale that has the most."""
         return max(self.network.patches)
@@ -200,8 +209,8 @@ class _Sizes:
         return DOUBLE * self.network.columns**2
 
     def extract(self) -> int:
-        views = self.chunk_images * (sum(self.network.views) + SINGLE * max(self.network.views))
-        stored = HALF * self.chunk_images * sum(self.network.stored)
+        views = self.views_at_once * (sum(self.network.views) + SINGLE * max(self.network.views))
+        stored = HALF * self.views_at_once * sum(self.network.stored)
         # widened to float32 and float64, once more where a layer is taken to a coarser grid
         values = self.chunk_images * max(self.network.stored)
         moments = (SINGLE + 2 * DOUBLE) * values + 3 * self.scatter
@@ -222,9 +231,8 @@ class _Sizes:
         held = {
             "always-full": min(2 * self.chunks * summary, (levels + 2) * FAN_IN * max(c.K, c.m_c)),
             "tree": (self.chunks.bit_length() + 1) * c.m_c + 2 * c.K,
-            "geores": (self.chunks.bit_length() + 1) * c.m_c
-            + 2 * c.K
-            + 2 * (c.q or usual_candidates(c.K, c.alpha)),
+            "geores": (self.chunks.bit_length() + 1) * max(c.m_c, c.q or usual_candidates(c.K, c.alpha))
+            + 2 * c.K,
             "offline-greedy": 2 * self.images * self.patches,
             "kmeans": 6 * c.K,
         }[c.constructor]

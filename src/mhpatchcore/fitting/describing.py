@@ -1,38 +1,45 @@
 """The task of the first pass: images become descriptors in the store, and these become moments.
 
-An image is decoded once, for all its views. An entry holds the layers of a few views of one scale, so that memory does
-not grow with the number of views that an image has; another entry says which views there are.
+An entry belongs to one image, whatever else is in the folder: it is known by the image's content, its region of
+interest, the views and the networks. An image is decoded once, for all its views. Where it has many (tiles), blocks of
+them have entries of their own, so that memory does not grow with their number; the image's entry comes last, and says
+which views there are.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from functools import lru_cache
 from time import thread_time
 
 import numpy as np
 
 from mhpatchcore.errors import ImageError
 from mhpatchcore.fitting.duplicates import SIDE, thumbnail
-from mhpatchcore.fitting.plan import Located, StoredImage
-from mhpatchcore.fitting.store import DamagedEntryError, Store, entry_key
-from mhpatchcore.fitting.tasks import image_moments, inside_name, layer_name, load_network
+from mhpatchcore.fitting.plan import Located, StoredImage, cut
+from mhpatchcore.fitting.store import Store, entry_key
+from mhpatchcore.fitting.summing import ScaleMoments, run_moments
+from mhpatchcore.fitting.tasks import inside_name, layer_name, load_network
 from mhpatchcore.inputs.areas import Area
 from mhpatchcore.inputs.regions import Roi
 from mhpatchcore.inputs.sources import ImageLike, content_hash, fetched
 from mhpatchcore.inputs.views import Geometry, Opened, Placed, View, opened
-from mhpatchcore.metric.moments import Moments
 from mhpatchcore.runtime.arrays import Array, Floats
 
 SMALL_SIDE = 64  # of the view that a thumbnail is made from where all others are tiles
+VIEWS_PER_ENTRY = 8
+INDEX = ("views", "where", "thumbnail")
+
+Chunk = tuple[tuple[int, ImageLike], ...]  # images by their index
 
 
 @dataclass(frozen=True)
 class Job:
     """What extraction needs: the store, and for each scale the view and the key of the network.
 
-    `block` views of a scale make an entry, and `batch` of them go through the network at a time.
+    Moments are taken of `block` views of a scale at a time, and `batch` of them go through the network together.
     """
 
     store: Store
@@ -42,46 +49,90 @@ class Job:
     block: int = 8
     batch: int = 1
     skip_broken: bool = False
+    learns: bool = True
 
 
 @dataclass(frozen=True, eq=False)
 class Extracted:
-    """What a chunk gave: where its images are in the store, their hashes and thumbnails (n, 64), what was skipped.
+    """What a run of chunks gave: where its images are in the store, their hashes and thumbnails (n, 64), what was
+    skipped; and moments for each scale, if the images are learnt from.
 
-    There are moments for each scale; `moments_seconds` of CPU time went into them, and the entries take `stored` bytes.
+    `moments_seconds` of CPU time went into these, and new entries take `stored` bytes.
     """
 
     images: tuple[StoredImage, ...]
     hashes: tuple[str, ...]
     thumbnails: Floats
-    moments: tuple[Moments, ...]
+    moments: ScaleMoments
     skipped: tuple[str, ...]
     moments_seconds: float
     stored: int
 
 
-def extract(job: Job, chunk: tuple[tuple[int, ImageLike], ...]) -> Extracted:
-    """Images (index, source) → descriptors in the store; those that are there already are not made again."""
-    given = [_given(job, source) for _, source in chunk]
-    content = [(one.sha256, asdict(one.area) if one.area else None) for one in given]
-    key = entry_key("descriptors", content, job.views, job.networks, job.block)
-    skipped, stored = list[str](), 0
-    if not _is_complete(job, key, len(chunk)):
-        skipped, stored = _made(job, key, given)
-    index = job.store.get(key)
+def extract(job: Job, run: Sequence[Chunk]) -> Extracted:
+    """Images → descriptors in the store; those that are there already are not made again."""
+    parts = [_described(job, chunk) for chunk in run]
     started = thread_time()
-    images = _listed(job, key, index, [number for number, _ in chunk])
-    moments = image_moments(job.store, job.block, images) if images else ()
+    moments = run_moments(job.store, job.block, [part.images for part in parts]) if job.learns else ()
     seconds = thread_time() - started
-    hashes = tuple(given[position].sha256 for position in index["kept"])
-    return Extracted(images, hashes, index["thumbnails"], moments, tuple(skipped), seconds, stored)
+    thumbnails = [one for part in parts for one in part.thumbnails]
+    return Extracted(
+        tuple(image for part in parts for image in part.images),
+        tuple(sha256 for part in parts for sha256 in part.hashes),
+        np.array(thumbnails, np.float16).reshape(-1, SIDE**2),
+        moments,
+        tuple(message for part in parts for message in part.skipped),
+        seconds,
+        sum(part.stored for part in parts),
+    )
+
+
+@dataclass
+class _Described:
+    """What a chunk gave."""
+
+    images: list[StoredImage] = field(default_factory=list)
+    hashes: list[str] = field(default_factory=list)
+    thumbnails: list[Floats] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
+    stored: int = 0
+
+
+def _described(job: Job, chunk: Chunk) -> _Described:
+    """The images of a chunk, found in the store or described."""
+    found, known = _Described(), dict[str, Mapping[str, Array]]()
+    given = [_given(job, source) for _, source in chunk]
+    missing = dict[str, _Given]()
+    for one in given:
+        entry = None if one.key in known or one.error else _found_index(job, one.key)
+        if entry is not None:
+            known[one.key] = entry
+        elif one.key not in known:
+            missing[one.key] = one
+    waiting = []
+    for key, one in missing.items():
+        try:
+            waiting.append(_Picture(job, key, _opened(job, one)))
+        except ImageError as error:
+            if not job.skip_broken:
+                raise
+            found.skipped.append(f"skipped: {error}")
+    found.stored = _run_networks(job, waiting)
+    known |= {picture.key: picture.index for picture in waiting}
+    for (number, _), one in zip(chunk, given, strict=True):
+        if one.key in known:
+            found.images.append(_listed(one.key, known[one.key], number, len(job.views)))
+            found.hashes.append(one.sha256)
+            found.thumbnails.append(known[one.key]["thumbnail"])
+    return found
 
 
 @dataclass(frozen=True, eq=False)
 class _Given:
-    """An image, its hash and its region of interest; or why it cannot be read."""
+    """An image, its hash, its region of interest and the key of its entry; or why it cannot be read."""
 
     source: ImageLike
+    key: str
     sha256: str = ""
     area: Area | None = None
     error: ImageError | None = None
@@ -90,60 +141,24 @@ class _Given:
 def _given(job: Job, source: ImageLike) -> _Given:
     try:
         made = fetched(source)  # what has to be made is made once, for its hash and for its views
-        return _Given(made, content_hash(made), job.roi.of(source) if job.roi else None)
+        sha256, area = content_hash(made), job.roi.of(source) if job.roi else None
     except ImageError as error:
         if not job.skip_broken:
             raise
-        return _Given(source, error=error)
+        return _Given(source, f"broken {source}", error=error)
+    key = entry_key("image", sha256, asdict(area) if area else None, job.views, job.networks)
+    return _Given(made, key, sha256, area)
 
 
-def _is_complete(job: Job, key: str, images: int) -> bool:
-    """Whether the store has all images of a chunk, undamaged.
-
-    One without some images is made again: those may be refused this time, and are told in any case.
-    """
-    if not job.store.has(key):
-        return False
-    try:
-        index = job.store.get(key)
-        for scale in range(len(job.views)):
-            for block in range(-(-len(index[f"{scale}.views"]) // job.block)):
-                job.store.get(_block_key(key, scale, block))
-    except DamagedEntryError:
-        return False
-    return len(index["kept"]) == images
-
-
-def _made(job: Job, key: str, given: Sequence[_Given]) -> tuple[list[str], int]:
-    """Decode, run the networks, write the entries: why some images could not be read, and bytes written."""
-    grids = [load_network(job.store, network).info.grid for network in job.networks]
-    whole = next((scale for scale, view in enumerate(job.views) if not view.zoom), None)
-    blocks = [_Blocks(job, key, scale) for scale in range(len(job.views))]
-    kept, thumbnails, skipped = list[int](), list[Floats](), list[str]()
-    for position, one in enumerate(given):
-        try:
-            image = _opened(job, one)
-            placed = [image.placed(view, grid) for view, grid in zip(job.views, grids, strict=True)]
-        except ImageError as error:
-            if not job.skip_broken:
-                raise
-            skipped.append(f"skipped: {error}")
-            continue
-        kept.append(position)
-        if whole is None:
-            thumbnails.append(thumbnail_of_tiled(image, job.views[0]))
-        for scale, views in enumerate(placed):
-            for view in views:
-                pixels = image.pixels(job.views[scale], view.where)
-                if scale == whole:
-                    thumbnails.append(thumbnail(pixels))
-                blocks[scale].add(position, view, pixels)
-    small = np.array(thumbnails, np.float16).reshape(-1, SIDE**2)
-    entry: dict[str, Array] = {"kept": np.array(kept, np.int32), "thumbnails": small}
-    for scale, block in enumerate(blocks):
-        block.flush()
-        entry |= {f"{scale}.views": block.numbers, f"{scale}.where": block.places}
-    return skipped, sum(block.stored for block in blocks) + job.store.put(key, entry)
+def _found_index(job: Job, key: str) -> Mapping[str, Array] | None:
+    """The index of an image, if all of it is in the store, undamaged."""
+    entry = job.store.found(key)
+    if entry is None:
+        return None
+    blocks = range(_last_block(len(entry["views"])))
+    if any(job.store.found(_block_key(key, block)) is None for block in blocks):
+        return None
+    return {name: entry[name] for name in INDEX}
 
 
 def _opened(job: Job, one: _Given) -> Opened:
@@ -158,80 +173,106 @@ def thumbnail_of_tiled(image: Opened, view: View) -> Floats:
     return thumbnail(image.pixels(small, small.geometry(*image.size)))
 
 
-class _Blocks:
-    """The views of one scale on their way into the store, one entry at a time."""
+class _Picture:
+    """An image on its way into the store: which views it has, and the pixels of the last block of them.
 
-    def __init__(self, job: Job, key: str, scale: int) -> None:
-        self._job, self._key, self._scale = job, key, scale
-        self._every: list[tuple[int, Placed]] = []
-        self._waiting: list[Array] = []
+    Those of the other blocks have been through the network by then.
+    """
+
+    def __init__(self, job: Job, key: str, image: Opened) -> None:
+        grids = [load_network(job.store, network).info.grid for network in job.networks]
+        scales = enumerate(zip(job.views, grids, strict=True))
+        self.key = key
+        self.views = [(scale, one) for scale, (view, grid) in scales for one in image.placed(view, grid)]
+        *blocks, last = cut(self.views, VIEWS_PER_ENTRY)
         self.stored = 0
+        for number, block in enumerate(blocks):
+            pixels = [image.pixels(job.views[scale], view.where) for scale, view in block]
+            layers = _layers(job, [scale for scale, _ in block], pixels)
+            self.stored += job.store.put(_block_key(key, number), _entry(block, layers))
+        self.last = last
+        self.pixels = [image.pixels(job.views[scale], view.where) for scale, view in last]
+        self.index = self._index(self._thumbnail(job, image))
 
-    def add(self, position: int, view: Placed, pixels: Array) -> None:
-        """A view of the image at a position of the chunk."""
-        self._every.append((position, view))
-        self._waiting.append(pixels)
-        if len(self._waiting) == self._job.block:
-            self.flush()
+    def _thumbnail(self, job: Job, image: Opened) -> Floats:
+        """Of the view of the whole image; where there are only tiles, of a small one."""
+        whole = next((scale for scale, view in enumerate(job.views) if not view.zoom), None)
+        for (scale, _), pixels in zip(self.last, self.pixels, strict=True):
+            if scale == whole:
+                return thumbnail(pixels)
+        if whole is None:
+            return thumbnail_of_tiled(image, job.views[0])
+        view = job.views[whole]
+        return thumbnail(image.pixels(view, view.geometry(*image.size)))
 
-    def flush(self) -> None:
-        """Write what is waiting."""
-        if not self._waiting:
-            return
-        store, batch = self._job.store, self._job.batch
-        backbone = load_network(store, self._job.networks[self._scale])
-        entry: dict[str, Array] = {"layers": np.array([len(backbone.info.maps)])}
-        for start in range(0, len(self._waiting), batch):
-            for layer, maps in enumerate(backbone(np.stack(self._waiting[start : start + batch]))):
-                entry |= {layer_name(start + i, layer): one for i, one in enumerate(maps)}
-        first = len(self._every) - len(self._waiting)
-        for i, (_, view) in enumerate(self._every[first:]):
-            if view.inside is not None:
-                entry[inside_name(i)] = view.inside
-        self.stored += store.put(_block_key(self._key, self._scale, first // self._job.block), entry)
-        self._waiting.clear()
+    def _index(self, small: Floats) -> dict[str, Array]:
+        """The thumbnail, and of every view its scale, its number there and whether it is masked, and where it lies."""
+        numbers = [(scale, view.number, view.inside is not None) for scale, view in self.views]
+        places = [(*_edges(view.where), *view.where.overlaps) for _, view in self.views]
+        return dict(zip(INDEX, (np.array(numbers, np.int32), np.array(places), small), strict=True))
 
-    @property
-    def numbers(self) -> Array:
-        """The position of its image, its number there, and whether it is masked, of every view: (n, 3)."""
-        rows = [(position, view.number, view.inside is not None) for position, view in self._every]
-        return np.array(rows, np.int32).reshape(-1, 3)
 
-    @property
-    def places(self) -> Array:
-        """Where every view lies, (n, 10)."""
-        rows = [(*_edges(view.where), *view.where.overlaps) for _, view in self._every]
-        return np.array(rows, np.float64).reshape(-1, 10)
+def _run_networks(job: Job, pictures: Sequence[_Picture]) -> int:
+    """Write the entries of images, whose views go through the networks together; how many bytes were written."""
+    every = [
+        (scale, pixels) for one in pictures for (scale, _), pixels in zip(one.last, one.pixels, strict=True)
+    ]
+    layers = _layers(job, [scale for scale, _ in every], [pixels for _, pixels in every])
+    stored = 0
+    for picture in pictures:
+        own, layers = layers[: len(picture.last)], layers[len(picture.last) :]
+        stored += picture.stored + job.store.put(picture.key, picture.index | _entry(picture.last, own))
+    return stored
+
+
+def _layers(job: Job, scales: Sequence[int], pixels: Sequence[Array]) -> list[list[Array]]:
+    """What the networks say of some views, each of one scale: their layers (C_l, h_l, w_l)."""
+    layers: list[list[Array]] = [[] for _ in scales]
+    for scale, network in enumerate(job.networks):
+        views = [i for i, one in enumerate(scales) if one == scale]
+        for some in cut(views, job.batch):
+            maps = load_network(job.store, network)(np.stack([pixels[i] for i in some]))
+            for at, i in enumerate(some):
+                layers[i] = [layer[at] for layer in maps]
+    return layers
+
+
+def _entry(views: Sequence[tuple[int, Placed]], layers: Sequence[Sequence[Array]]) -> dict[str, Array]:
+    """What an entry holds of some views."""
+    entry: dict[str, Array] = {"layers": np.array([len(maps) for maps in layers])}
+    for i, ((_, view), maps) in enumerate(zip(views, layers, strict=True)):
+        entry |= {layer_name(i, layer): one for layer, one in enumerate(maps)}
+        if view.inside is not None:
+            entry[inside_name(i)] = view.inside
+    return entry
 
 
 def _edges(where: Geometry) -> tuple[float, ...]:
     return (where.height, where.width, *where.box)
 
 
-def _listed(job: Job, key: str, index: Mapping[str, Array], images: Sequence[int]) -> tuple[StoredImage, ...]:
-    """The images of a chunk, which has these indices, as its entry tells them."""
-    scales = [_located(job, key, index, images, scale) for scale in range(len(job.views))]
-    return tuple(
-        StoredImage(images[position], tuple(tuple(views[position]) for views in scales))
-        for position in index["kept"]
-    )
+@lru_cache(maxsize=1024)
+def _geometry(height: float, width: float, *places: float) -> Geometry:
+    """Where a view lies; images of one size share it, which matters where there are millions."""
+    top, left, bottom, right, above, before, below, after = places
+    return Geometry(int(height), int(width), top, left, bottom, right, (above, before, below, after))
 
 
-def _located(
-    job: Job, key: str, index: Mapping[str, Array], images: Sequence[int], scale: int
-) -> defaultdict[int, list[Located]]:
-    """The views of one scale, by the position of their image."""
-    found: defaultdict[int, list[Located]] = defaultdict(list)
-    rows = zip(index[f"{scale}.views"].tolist(), index[f"{scale}.where"].tolist(), strict=True)
-    for i, ((position, number, masked), place) in enumerate(rows):
-        block, at = divmod(i, job.block)
-        height, width, top, left, bottom, right, *overlaps = place
-        above, before, below, after = overlaps
-        where = Geometry(int(height), int(width), top, left, bottom, right, (above, before, below, after))
-        entry = _block_key(key, scale, block)
-        found[position].append(Located(images[position], number, entry, at, where, bool(masked)))
-    return found
+def _listed(key: str, index: Mapping[str, Array], image: int, scales: int) -> StoredImage:
+    """An image of the store, as its entry tells it."""
+    views: defaultdict[int, list[Located]] = defaultdict(list)
+    last = _last_block(len(index["views"]))
+    rows = zip(index["views"].tolist(), index["where"].tolist(), strict=True)
+    for i, ((scale, number, masked), place) in enumerate(rows):
+        block, at = divmod(i, VIEWS_PER_ENTRY)
+        entry = key if block == last else _block_key(key, block)
+        views[scale].append(Located(image, number, entry, at, _geometry(*place), bool(masked)))
+    return StoredImage(image, tuple(tuple(views[scale]) for scale in range(scales)))
 
 
-def _block_key(key: str, scale: int, block: int) -> str:
-    return entry_key(key, scale, block)
+def _last_block(views: int) -> int:
+    return (views - 1) // VIEWS_PER_ENTRY
+
+
+def _block_key(key: str, block: int) -> str:
+    return entry_key("views", key, block)

@@ -12,6 +12,7 @@ from mhpatchcore.errors import UserError
 from mhpatchcore.fitting.executor import Executor, Threads
 from mhpatchcore.runtime.parallel import available_cores
 from mhpatchcore.runtime.telemetry import Telemetry
+from mhpatchcore.runtime.urls import url_of
 
 if TYPE_CHECKING:
     from mhpatchcore.fitting.budget import Estimate
@@ -26,15 +27,17 @@ class Execution:
     """How work is carried out. Nothing here changes the model.
 
     `workers` tasks run at a time, each with `batch` images per call of the network. `store` is a folder for what later
-    fits can use again (a temporary one, where not given). With a budget of `memory` bytes `workers` and `batch` are
-    upper bounds, and `foresee(estimate)` hears of the peak to be expected. `progress(phase, done, total)` hears of
-    every step, `warn(message)` of every image that is skipped because it cannot be read, and `telemetry` measures what
-    each phase costs.
+    fits can use again, also after a crash (a temporary one, where not given); `store_limit` bytes are left there at
+    most, but for what this fit needs. With a budget of `memory` bytes `workers` and `batch` are upper bounds, and
+    `foresee(estimate)` hears of the peak to be expected. `progress(phase, done, total)` hears of every step,
+    `warn(message)` of every image that is skipped because it cannot be read, and `telemetry` measures what each phase
+    costs. `executor` runs the tasks elsewhere than on threads of this process.
     """
 
     workers: int = field(default_factory=available_cores)
     batch: int = 1
     store: str | Path | None = None
+    store_limit: int | None = None
     memory: int | None = None
     skip_broken: bool = False
     progress: Callable[[str, int, int], None] = _silent
@@ -46,6 +49,15 @@ class Execution:
     def __post_init__(self) -> None:
         if self.workers < 1 or self.batch < 1:
             raise UserError("workers and batch are at least 1")
+        if self.store_limit is not None and self.store is None:
+            raise UserError(
+                "a limit is for a store that is kept: name its folder (--store), or leave the limit out"
+            )
+        if self.store is not None and url_of(self.store):
+            raise UserError(
+                f"a store is a folder on a disk, for a cluster on one that all share, not {url_of(self.store)}: "
+                "name another with --store"
+            )
 
     @property
     def runs_on(self) -> Executor:

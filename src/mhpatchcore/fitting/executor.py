@@ -11,20 +11,28 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cache
 from multiprocessing import get_context
 from typing import Protocol, TypeVar
 
-from mhpatchcore.runtime.parallel import available_cores, one_blas_thread, ordered_map
+from mhpatchcore.runtime.parallel import one_blas_thread, ordered_map
 
 Item = TypeVar("Item")
 Out = TypeVar("Out")
 
 
 class Executor(Protocol):
-    """Something that maps a task over items; `workers` of them run at a time."""
+    """Something that maps a task over items; `workers` of them run at a time.
+
+    One that is `remote` runs them where results are far away: a task then takes a whole run of chunks, and leaves in
+    the store what it has made of them.
+    """
 
     @property
     def workers(self) -> int: ...
+
+    @property
+    def remote(self) -> bool: ...
 
     def map(self, task: Callable[[Item], Out], items: Iterable[Item]) -> Iterator[Out]: ...
 
@@ -34,6 +42,7 @@ class Threads:
     """The cores of this machine, in this process."""
 
     workers: int
+    remote: bool = False
 
     def map(self, task: Callable[[Item], Out], items: Iterable[Item]) -> Iterator[Out]:
         return ordered_map(task, items, self.workers)
@@ -44,11 +53,12 @@ class Processes:
     """The cores of this machine, one process each."""
 
     workers: int
+    remote: bool = False
 
     def map(self, task: Callable[[Item], Out], items: Iterable[Item]) -> Iterator[Out]:
         under_way: deque[Future[Out]] = deque()
         # forking a process whose threads hold locks may hang
-        with ProcessPoolExecutor(self.workers, get_context("spawn"), _limit_blas) as pool:
+        with ProcessPoolExecutor(self.workers, get_context("spawn"), limit_blas) as pool:
             try:
                 for item in items:
                     under_way.append(pool.submit(task, item))
@@ -61,12 +71,9 @@ class Processes:
                     future.cancel()
 
 
-def default_executor(workers: int | None = None) -> Executor:
-    return Threads(workers or available_cores())
-
-
-def _limit_blas() -> None:
-    """For the whole life of a worker process."""
+@cache
+def limit_blas() -> None:
+    """Once, for the whole life of a worker process."""
     _for_life.enter_context(one_blas_thread())
 
 

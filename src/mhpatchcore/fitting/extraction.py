@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 
@@ -14,20 +15,20 @@ from mhpatchcore.config import Config
 from mhpatchcore.errors import ImageError, UserError
 from mhpatchcore.fitting import describing, tasks
 from mhpatchcore.fitting.calibrating import held_out_images
-from mhpatchcore.fitting.describing import Job
+from mhpatchcore.fitting.describing import Chunk, Extracted, Job
 from mhpatchcore.fitting.duplicates import near_duplicates
 from mhpatchcore.fitting.execution import Execution
-from mhpatchcore.fitting.plan import StoredImage, cut, images_at_once, make_plan
+from mhpatchcore.fitting.far import DaskExecutor
+from mhpatchcore.fitting.plan import StoredImage, cut, images_at_once, make_plan, runs_of
 from mhpatchcore.fitting.previous import Previous
-from mhpatchcore.fitting.store import Store, opened_store
+from mhpatchcore.fitting.store import Store
+from mhpatchcore.fitting.storekeeping import keep_within, opened_store
+from mhpatchcore.fitting.summing import MOMENTS_FAN_IN, ScaleMoments, run_moments, total_moments
 from mhpatchcore.inputs.decode import size_of
+from mhpatchcore.inputs.files import absolute_name
 from mhpatchcore.inputs.sources import ImageLike
-from mhpatchcore.metric.moments import Moments
 from mhpatchcore.runtime.arrays import Floats
 from mhpatchcore.runtime.parallel import one_blas_thread
-from mhpatchcore.runtime.trees import tree_reduce
-
-MOMENTS_FAN_IN = 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +40,7 @@ class Extraction:
     held_out: tuple[StoredImage, ...]
     hashes: dict[int, str]
     thumbnails: dict[int, Floats]
-    moments: tuple[Moments, ...]
+    moments: ScaleMoments
 
 
 @contextmanager
@@ -60,13 +61,28 @@ def extracted(
     held_out = held_out_images(list(sources), config, previous) if representative else ()
     counts = number_of_views(images, config)
     expected = 2 * sum(n * backbone.info.stored for n, backbone in zip(counts, backbones, strict=True))
-    with one_blas_thread(), opened_store(execution.store, expected) as store:
+    with one_blas_thread(), opened_store(_store_folder(execution), expected) as store:
         try:
+            if isinstance(execution.runs_on, DaskExecutor):
+                sources = {i: absolute_source(source) for i, source in sources.items()}
+                execution.runs_on.check(store, sources[first] if sources else None, execution.warn)
             extraction = extract(sources, held_out, backbones, config, execution, store)
             check_unknown(extraction, sources, previous, execution.warn)
+            keep_within(store, execution.store_limit, execution.warn)  # by now it is known what is needed
             yield extraction
+            keep_within(store, execution.store_limit, execution.warn)
         finally:
             tasks.forget()
+
+
+def _store_folder(execution: Execution) -> Path | None:
+    """Where the store is kept, by a name that is the same for all workers."""
+    return None if execution.store is None else Path(absolute_name(execution.store))
+
+
+def absolute_source(source: ImageLike) -> ImageLike:
+    """An image by a name that leads to it from any working folder."""
+    return absolute_name(source) if isinstance(source, str | Path) else source
 
 
 def number_of_views(images: Sequence[ImageLike], config: Config) -> list[int]:
@@ -97,37 +113,53 @@ def extract(
         batch=execution.batch,
         skip_broken=execution.skip_broken,
     )
-    chunks = [tuple((i, sources[i]) for i in chunk) for chunk in (*plan.learnt, *plan.held_out)]
-    stored: list[list[StoredImage]] = [[], []]
-    hashes: dict[int, str] = {}
-    thumbnails: dict[int, Floats] = {}
+    learnt, held = (
+        runs_of(
+            [tuple((i, sources[i]) for i in chunk) for chunk in chunks], MOMENTS_FAN_IN, execution.runs_on
+        )
+        for chunks in (plan.learnt, plan.held_out)
+    )
+    with execution.phase("extract", len(sources)) as advance:
+        told = _Told(execution, advance)
+        moments = total_moments(
+            (result.moments for result in told.of(job, learnt)), [level for level, _ in learnt]
+        )
+        learnt_images = tuple(told.images)
+        held_images = tuple(
+            image for one in told.of(replace(job, learns=False), held) for image in one.images
+        )
+    tasks.forget_networks()
+    if sources and not told.images:
+        raise ImageError("none of the images could be read: check the folder")
+    return Extraction(store, learnt_images, held_images, told.hashes, told.thumbnails, moments)
 
-    def sums(advance: Callable[[int], None]) -> Iterator[tuple[Moments, ...]]:
-        """The moments of every chunk that is learnt from, as they come."""
-        done = 0
-        results = execution.runs_on.map(partial(describing.extract, job), chunks)
-        for number, (chunk, result) in enumerate(zip(chunks, results, strict=True)):
+
+class _Told:
+    """What the tasks of the first pass have told so far, in the order of the images."""
+
+    def __init__(self, execution: Execution, advance: Callable[[int], None]) -> None:
+        self._execution, self._advance, self._done = execution, advance, 0
+        self.images: list[StoredImage] = []
+        self.hashes: dict[int, str] = {}
+        self.thumbnails: dict[int, Floats] = {}
+
+    def of(self, job: Job, runs: Sequence[tuple[int, Sequence[Chunk]]]) -> Iterator[Extracted]:
+        """Carry out the tasks over some runs of chunks; what each has told."""
+        execution = self._execution
+        results = execution.runs_on.map(partial(describing.extract, job), [run for _, run in runs])
+        for (_, run), result in zip(runs, results, strict=True):
             for message in result.skipped:
                 execution.warn(message)
-            is_held_out = number >= len(plan.learnt)
-            stored[is_held_out] += result.images
             numbers = [image.image for image in result.images]
-            hashes.update(zip(numbers, result.hashes, strict=True))
-            thumbnails.update(zip(numbers, result.thumbnails, strict=True))
+            self.images += result.images
+            self.hashes.update(zip(numbers, result.hashes, strict=True))
+            self.thumbnails.update(zip(numbers, result.thumbnails, strict=True))
             if execution.telemetry is not None:
                 execution.telemetry.move(result.moments_seconds, "extract", "moments")
                 execution.telemetry.stored("extract", result.stored)
-            if result.images and not is_held_out:
-                yield result.moments
-            done += len(chunk)
-            advance(done)
-
-    with execution.phase("extract", len(sources)) as advance:
-        moments = _total(sums(advance))
-    tasks.forget_networks()
-    if sources and not any(stored):
-        raise ImageError("none of the images could be read: check the folder")
-    return Extraction(store, tuple(stored[0]), tuple(stored[1]), hashes, thumbnails, moments)
+            yield result
+            self._done += sum(map(len, run))
+            self._advance(self._done)
 
 
 def without(extraction: Extraction, left_out: set[int], config: Config, execution: Execution) -> Extraction:
@@ -145,21 +177,15 @@ def without(extraction: Extraction, left_out: set[int], config: Config, executio
 
     learnt = renumbered(extraction.learnt)
     with execution.phase("moments", len(learnt)):
-        task = partial(tasks.image_moments, extraction.store, config.chunk_images)
-        moments = _total(execution.runs_on.map(task, cut(learnt, images_at_once(config))))
+        runs = runs_of(cut(learnt, images_at_once(config)), MOMENTS_FAN_IN, execution.runs_on)
+        task = partial(run_moments, extraction.store, config.chunk_images)
+        moments = total_moments(
+            execution.runs_on.map(task, [run for _, run in runs]), [level for level, _ in runs]
+        )
     hashes = {number[old]: hash_ for old, hash_ in extraction.hashes.items() if old in number}
     thumbnails = {number[old]: one for old, one in extraction.thumbnails.items() if old in number}
     held_out = renumbered(extraction.held_out)
     return Extraction(extraction.store, learnt, held_out, hashes, thumbnails, moments)
-
-
-def _total(sums: Iterable[tuple[Moments, ...]]) -> tuple[Moments, ...]:
-    """The moments of every scale, of those of all chunks; none without any chunk."""
-    return tree_reduce(sums, MOMENTS_FAN_IN, _merged) or ()
-
-
-def _merged(one: tuple[Moments, ...], other: tuple[Moments, ...]) -> tuple[Moments, ...]:
-    return tuple(ours.merge(theirs) for ours, theirs in zip(one, other, strict=True))
 
 
 def check_unknown(

@@ -28,9 +28,11 @@ from mhpatchcore.fitting.calibrating import banked, calibration_of
 from mhpatchcore.fitting.duplicates import SIDE, near_duplicate_groups
 from mhpatchcore.fitting.execution import Execution
 from mhpatchcore.fitting.extraction import Extraction, extracted
+from mhpatchcore.fitting.growing import grown
 from mhpatchcore.fitting.plan import bank_chunks, cut, views_at
 from mhpatchcore.fitting.previous import Previous
 from mhpatchcore.fitting.scale import Scale
+from mhpatchcore.fitting.summing import fourth_moment
 from mhpatchcore.inputs.sources import ImageLike
 from mhpatchcore.metric import shrinkage
 from mhpatchcore.metric.moments import Moments
@@ -169,7 +171,8 @@ def choose_shrinkage(
         return shrinkage.oas(eigenvalues, moments.n)
     if policy == "rblw":
         return shrinkage.rblw(eigenvalues, moments.n)
-    task = partial(tasks.fourth_moment, extraction.store, W, moments.mean)
+    directions = tasks.put_arrays(extraction.store, "directions", {"W": W, "mean": moments.mean})
+    task = partial(fourth_moment, extraction.store, directions)
     views = views_at(scale, extraction.learnt)
     fourth = sum(execution.runs_on.map(task, cut(views, config.chunk_images)))
     return shrinkage.ledoit_wolf(eigenvalues, moments.n, fourth / moments.n)
@@ -198,9 +201,8 @@ def _bank(
             execution.progress(phase, done, total)
 
     read = partial(tasks.whitened, extraction.store, metric)
-    runs_on = execution.runs_on
-    stream = Stream(read, chunks, earlier, runs_on.workers, runs_on.map, progress)
-    return build_bank(stream, config, patches)
+    trees = partial(grown, extraction.store, metric, chunks, execution.runs_on)
+    return build_bank(Stream(read, chunks, earlier, execution.workers, progress, trees), config, patches)
 
 
 def _raw_rows(

@@ -8,17 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from math import log
 from typing import TypeVar
 
 import numpy as np
 
 from mhpatchcore.config import Config
+from mhpatchcore.fitting.executor import Executor
 from mhpatchcore.inputs.views import Geometry
+from mhpatchcore.runtime.trees import whole_subtrees
 
 Item = TypeVar("Item")
 
+RUNS = (256, 16)  # chunks of a far away task: whole subtrees, whether 2, 4 or 16 nodes make one
+RUNS_PER_WORKER = 4
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, slots=True)
 class Located:
     """A view in the store: the index of its image in the model and its number there, its entry and position.
 
@@ -33,7 +39,7 @@ class Located:
     masked: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class StoredImage:
     """An image in the store: its index in the model, and its views at every scale."""
 
@@ -85,6 +91,18 @@ def bank_chunks(views: Sequence[Located], config: Config) -> tuple[tuple[Located
         return cut(views, config.chunk_images)
     order = np.random.default_rng(config.seed).permutation(len(views))
     return cut([views[i] for i in order], config.chunk_images)
+
+
+def runs_of(chunks: Sequence[Item], fan_in: int, executor: Executor) -> list[tuple[int, tuple[Item, ...]]]:
+    """The tasks over some chunks: whole subtrees of their tree, each with its level; single chunks, if nothing is far.
+
+    Far away a task is as large as leaves every worker a few: a scheduler is slowed down by many, and only the root of
+    each subtree is asked for.
+    """
+    most = RUNS_PER_WORKER * executor.workers
+    run = next((size for size in RUNS if len(chunks) >= most * size), 1) if executor.remote else 1
+    levels = round(log(run, fan_in))
+    return [(level, tuple(some)) for level, some in whole_subtrees(chunks, fan_in, levels)]
 
 
 def cut(items: Sequence[Item], size: int) -> tuple[tuple[Item, ...], ...]:

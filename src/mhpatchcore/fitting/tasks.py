@@ -7,9 +7,8 @@ are entries too; a process loads each of them once.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -19,12 +18,11 @@ from mhpatchcore.backbone.descriptors import LOCAL
 from mhpatchcore.backbone.session import Backbone, BackboneInfo, make_session
 from mhpatchcore.bank.patches import Patches, grid_origin
 from mhpatchcore.errors import UserError
-from mhpatchcore.fitting.plan import Located, StoredImage, cut, views_at
-from mhpatchcore.fitting.store import Store, entry_key
+from mhpatchcore.fitting.plan import Located, StoredImage
+from mhpatchcore.fitting.store import Store, content_key, entry_key
 from mhpatchcore.inputs.views import Geometry
-from mhpatchcore.metric.moments import Moments
 from mhpatchcore.metric.whitening import Whitening
-from mhpatchcore.runtime.arrays import Array, Doubles, Floats, Indices, Mask
+from mhpatchcore.runtime.arrays import Array, Floats, Indices, Mask
 from mhpatchcore.runtime.memory import give_back
 from mhpatchcore.runtime.parallel import Once
 from mhpatchcore.scoring.graph import EXCLUDED, SCORES
@@ -38,24 +36,29 @@ def put_network(store: Store, backbone: Backbone) -> str:
     return key
 
 
-def put_metric(store: Store, whitening: Whitening) -> str:
-    arrays = {"A": whitening.A, "mean": whitening.mean}
-    key = entry_key("metric", *(array.tobytes().hex() for array in arrays.values()))
+def put_arrays(store: Store, kind: str, arrays: Mapping[str, Array]) -> str:
+    """Keep what tasks need in the store, so that it does not travel with every one of them; its key."""
+    key = content_key(kind, arrays)
     store.put(key, arrays)
     return key
+
+
+def put_metric(store: Store, whitening: Whitening) -> str:
+    return put_arrays(store, "metric", {"A": whitening.A, "mean": whitening.mean})
+
+
+def put_patches(store: Store, patches: Patches) -> str:
+    return put_arrays(store, "patches", patches.arrays)
 
 
 def put_head(store: Store, graph: bytes, images: Indices) -> str:
     """Keep a graph over stored layers in the store, with the images (K,) that bank rows come from; its key."""
-    arrays = {"graph": np.frombuffer(graph, np.uint8), "images": images}
-    key = entry_key("head", *(array.tobytes().hex() for array in arrays.values()))
-    store.put(key, arrays)
-    return key
+    return put_arrays(store, "head", {"graph": np.frombuffer(graph, np.uint8), "images": images})
 
 
 def stored_maps(store: Store, view: Located) -> list[Array]:
     """The layers (C_l, h_l, w_l) of a view, as halves."""
-    (layers,) = store.get(view.entry, ["layers"])["layers"]
+    layers = store.get(view.entry, ["layers"])["layers"][view.position]
     return list(store.get(view.entry, [layer_name(view.position, layer) for layer in range(layers)]).values())
 
 
@@ -71,20 +74,6 @@ def aligned(store: Store, chunk: Sequence[Located]) -> Floats:
     return np.concatenate(rows)
 
 
-def moments_of(store: Store, chunk: Sequence[Located]) -> Moments:
-    """Of the patches of some views."""
-    if any(view.masked for view in chunk):
-        return Moments.of(aligned(store, chunk))
-    each = [stored_maps(store, view) for view in chunk]
-    return Moments.of_maps([np.stack(layers) for layers in zip(*each, strict=True)])
-
-
-def image_moments(store: Store, block: int, images: Sequence[StoredImage]) -> tuple[Moments, ...]:
-    """Of all patches of some images, at each scale: those of a block of views after those of another."""
-    scales = (cut(views_at(scale, images), block) for scale in range(len(images[0].scales)))
-    return tuple(reduce(Moments.merge, (moments_of(store, chunk) for chunk in chunks)) for chunks in scales)
-
-
 def whitened(store: Store, metric: str, chunk: Sequence[Located]) -> Patches:
     """The whitened patches of some views, with their origin."""
     whitening, parts = load_metric(store, metric), []
@@ -93,12 +82,6 @@ def whitened(store: Store, metric: str, chunk: Sequence[Located]) -> Patches:
         origin = grid_origin([view.image], maps[0].shape[1:], view.view)
         parts.append(Patches(_counting(whitening.of_maps(maps), inside), _counting(origin, inside)))
     return Patches.concat(parts)
-
-
-def fourth_moment(store: Store, W: Doubles, mean: Doubles, chunk: Sequence[Located]) -> float:
-    """Σ ‖Wᵀ(u − mean)‖⁴ over all patches of some views, for Ledoit–Wolf."""
-    squares = (((aligned(store, chunk) - mean) @ W) ** 2).sum(axis=1)
-    return float(squares @ squares)
 
 
 def raw_rows(store: Store, wanted: tuple[Located, Indices]) -> Array:
@@ -185,7 +168,7 @@ def forget_networks() -> None:
 
 def forget() -> None:
     """Let go of all that this process has loaded from stores."""
-    for loaded in (load_network, load_metric, load_head):
+    for loaded in (load_network, load_metric, load_head, load_patches):
         loaded.forget()
     give_back()
 
@@ -200,6 +183,11 @@ def load_network(store: Store, key: str) -> Backbone:
 @Once
 def load_metric(store: Store, key: str) -> Whitening:
     return Whitening(**store.get(key), lam=0.0, jitter=0.0, retained=0.0)
+
+
+@Once
+def load_patches(store: Store, key: str) -> Patches:
+    return Patches(**store.get(key))
 
 
 @Once

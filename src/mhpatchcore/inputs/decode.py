@@ -28,7 +28,7 @@ from mhpatchcore.inputs.deep import (
     is_tiff,
     upright,
 )
-from mhpatchcore.inputs.files import frames_of, open_bytes
+from mhpatchcore.inputs.files import frames_of, held, open_bytes
 from mhpatchcore.inputs.sources import ImageLike, fetched, told
 from mhpatchcore.inputs.stacks import MOST_FRAMES, stacked_values
 from mhpatchcore.inputs.video import frame_size, is_frame
@@ -84,7 +84,7 @@ def decoded(source: ImageLike, reduced: Callable[[int, int], int] | None = None)
         return _from_array(image)
     names = frames_of(image)
     if names:
-        return _stacked(str(image), [_from_file(name, None) for name in names])
+        return _stacked(str(image), [_from_file(held(name), None) for name in names])
     return _from_file(image, reduced)
 
 
@@ -99,7 +99,7 @@ def header_of(source: ImageLike) -> Header | None:
         if names:
             first = header_of(names[0])
             return first and first._replace(frames=len(names))
-        with open_image(source) as image:
+        with open_image(source, whole=False) as image:
             width, height = image.size
             depth, frames = depth_of(image), _pages(image)
             # a PNG may have it behind its pixels, which would have to be decoded
@@ -120,12 +120,12 @@ def size_of(source: ImageLike) -> tuple[int, int] | None:
 
 
 @contextmanager
-def open_image(name: str | Path) -> Iterator[Image.Image]:
-    """A file's image, not yet decoded; one that is too large is refused.
+def open_image(name: str | Path, whole: bool = True) -> Iterator[Image.Image]:
+    """A file's image, not yet decoded; one that is too large is refused. If not as a `whole`, its header is wanted.
 
     Pillow's own limit is lower and warns before it refuses. It holds for the process, so it is set aside meanwhile.
     """
-    with open_bytes(name) as file:
+    with open_bytes(name, whole) as file:
         try:
             with _no_limit():
                 image = Image.open(file, formats=FORMATS)

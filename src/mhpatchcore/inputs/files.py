@@ -4,6 +4,7 @@
     parts.zip/good/1.png     a member of an archive, as if that were a folder
     {cam0,cam1}/1.png        a stack: the frames cam0/1.png and cam1/1.png of one part
     line.mp4/000120          a frame of a video (`video.py`)
+    s3://bucket/1.png        a file elsewhere; s3://bucket/parts.tar/1.png a member of an archive there
 
 All of them are texts that can be listed, stored in a model and printed, and that lead back to the image.
 """
@@ -11,20 +12,62 @@ All of them are texts that can be listed, stored in a model and printed, and tha
 from __future__ import annotations
 
 import glob
+import io
 import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
-from mhpatchcore.errors import ImageError
+from mhpatchcore.errors import ImageError, UserError
 from mhpatchcore.inputs import archives
+from mhpatchcore.runtime.urls import READ_ONLY, open_url, read_url, url_of
 
 STACK = re.compile(r"(.*?)\{([^{}]*,[^{}]*)\}(.*)", re.DOTALL)
+RANGE = re.compile(r"(.*?)\{(\d+)\.\.(\d+)\}(.*)", re.DOTALL)
+MOST_NAMES = 1_000_000  # that a range stands for
 
 
-def open_bytes(name: str | Path) -> BinaryIO:
-    """The content of a file or of an archive's member, to be read."""
+class Held(str):
+    """The name of a file elsewhere together with its content, so that it is asked for once and read several times."""
+
+    content: bytes
+
+    def __new__(cls, name: str, content: bytes) -> Held:
+        made = super().__new__(cls, name)
+        made.content = content
+        return made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Held, (str(self), self.content)
+
+
+def held(name: str | Path) -> str | Path:
+    """A file elsewhere with its content; others stay where they are."""
+    url = url_of(name)
+    if isinstance(name, Held) or url is None or frames_of(name):
+        return name
+    with open_bytes(name) as file:
+        return Held(url, file.read())
+
+
+def absolute_name(name: str | Path) -> str:
+    """The same image by a name that leads to it from anywhere on this machine."""
+    if isinstance(name, archives.MemberName):
+        place = name.archive if isinstance(name.archive, str) else Path(os.path.abspath(name.archive))  # noqa: PTH100
+        return archives.MemberName(place, name.inside, name.member)
+    return url_of(name) or os.path.abspath(name)  # noqa: PTH100 (Path.absolute keeps ..)
+
+
+def open_bytes(name: str | Path, whole: bool = True) -> BinaryIO:
+    """The content of a file or of an archive's member, to be read; not as a `whole` if only its beginning is."""
+    if isinstance(name, Held):
+        return io.BytesIO(name.content)
+    if isinstance(name, archives.MemberName):
+        return archives.open_member(name.archive, name.inside, name.member)
+    url = url_of(name)
+    if url is not None:
+        return _open_url(url, whole)
     if Path(name).exists() and not Path(name).is_file():  # a device or a pipe may have no end
         raise ImageError(f"cannot read image {name}: it is no file; give images, or folders of them")
     try:
@@ -38,14 +81,49 @@ def open_bytes(name: str | Path) -> BinaryIO:
         raise ImageError(f"cannot read image {name}: {error.strerror}; replace or remove it") from error
 
 
+def _open_url(url: str, whole: bool) -> BinaryIO:
+    if archives.archive_of(url) is not None:
+        found = archives.within(url)
+        if found is None:
+            raise ImageError(f"there is no image {url}")
+        return archives.open_member(*found)
+    if whole or url.startswith(READ_ONLY):  # not every web server gives parts of files
+        return io.BytesIO(read_url(url, ImageError))
+    return open_url(url, ImageError)
+
+
 def is_file(name: str | Path) -> bool:
-    """Whether a name leads to bytes."""
-    return Path(name).is_file() or archives.within(name) is not None
+    """Whether a name leads to bytes on this machine: places elsewhere, which a model may name, are not contacted."""
+    return url_of(name) is None and (Path(name).is_file() or archives.within(name) is not None)
 
 
 def is_pattern(path: str | Path) -> bool:
-    """Whether it is something like parts/*.png, and not the name of a file."""
+    """Whether it is something like parts/*.png or shard-{000..099}.tar, and not the name of a file."""
+    if RANGE.fullmatch(str(path)):
+        return not Path(path).exists()
+    url = url_of(path)
+    if url is not None:
+        return glob.has_magic(url) and not url.startswith(READ_ONLY)  # where ? begins a query
     return glob.has_magic(str(path)) and not Path(path).exists()
+
+
+def ranged(name: str) -> list[str]:
+    """The names that one with a range of numbers stands for; the name alone where it has none.
+
+    >>> ranged("shard-{008..010}.tar")
+    ['shard-008.tar', 'shard-009.tar', 'shard-010.tar']
+    """
+    match = RANGE.fullmatch(name)
+    if match is None:
+        return [name]
+    before, first, last, after = match.groups()
+    if not 0 <= int(last) - int(first) < MOST_NAMES:
+        raise UserError(f"{name} has no such range: write the smaller number first, for example {{000..099}}")
+    return [
+        one
+        for number in range(int(first), int(last) + 1)
+        for one in ranged(f"{before}{number:0{len(first)}d}{after}")
+    ]
 
 
 def stack_name(folders: Sequence[str | Path], name: str) -> str:

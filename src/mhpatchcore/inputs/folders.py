@@ -7,6 +7,7 @@ import warnings
 from pathlib import Path
 
 from mhpatchcore.errors import ImageWarning, UserError
+from mhpatchcore.runtime.urls import files_below
 
 SUFFIXES = (
     *(".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp", ".pgm", ".ppm"),
@@ -58,12 +59,45 @@ def images_below(folder: Path) -> list[Path]:
             files = [Path(place, name) for name in names if not name.startswith(".")]
             found += [path for path in files if path.suffix.lower() in SUFFIXES and path.is_file()]
             unread += [path for path in files if path.suffix.lower() in UNREAD_SUFFIXES]
+    _tell_unread(folder, list(map(str, unread)))
+    return sorted(found)
+
+
+def images_below_url(url: str) -> list[str]:
+    """The same for what lies under a URL."""
+    files = [
+        one
+        for one in files_below(url)
+        if not any(part.startswith(".") for part in one[len(url) :].split("/"))
+    ]
+    images = [one for one in files if has_suffix(one, SUFFIXES)]
+    _tell_unread(url, [one for one in files if has_suffix(one, UNREAD_SUFFIXES)])
+    if not images:
+        packed = [one for one in files if has_suffix(one, (".tar", ".zip"))]
+        cure = f"; name the archives: {url.rstrip('/')}/*{Path(packed[0]).suffix}" if packed else ""
+        raise UserError(
+            f"no images in {url} (looked for {', '.join(SUFFIXES)}, also in its subfolders){cure}"
+            if files
+            else f"there is nothing at {url}; check the address"
+        )
+    return images
+
+
+def has_suffix(name: str | Path, suffixes: tuple[str, ...]) -> bool:
+    """Whether a file's name, or a URL's without its query, ends so.
+
+    >>> has_suffix("http://camera/part.JPG?size=full", SUFFIXES)
+    True
+    """
+    return Path(str(name).partition("?")[0]).suffix.lower() in suffixes
+
+
+def _tell_unread(place: str | Path, unread: list[str]) -> None:
     if unread:
-        some = ", ".join(map(str, sorted(unread)[:NAMED])) + ", …" * (len(unread) > NAMED)
+        some = ", ".join(sorted(unread)[:NAMED]) + ", …" * (len(unread) > NAMED)
         warnings.warn(
-            f"{len(unread)} of the files in {folder} cannot be read and are left out ({some}): "
+            f"{len(unread)} of the files in {place} cannot be read and are left out ({some}): "
             "save them as PNG, TIFF or JPEG",
             ImageWarning,
-            stacklevel=2,
+            stacklevel=3,
         )
-    return sorted(found)

@@ -52,7 +52,7 @@ def decoding_bytes(source: ImageLike, views: Sequence[View]) -> int:
         names = frames_of(source)
         if names:  # the frames of a stack are decoded one after the other, and kept
             return sum(decoding_bytes(name, views) for name in names)
-        with open_image(source) as image:
+        with open_image(source, whole=False) as image:
             return _bytes_of(image, views)
     except Exception:  # whoever reads it will say what is wrong with it
         return 0

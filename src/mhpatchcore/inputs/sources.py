@@ -1,5 +1,5 @@
-"""Where images come from: folders, files, patterns, lists, archives, videos, arrays, functions that give images, or any
-collection of these; and what they are called.
+"""Where images come from: folders, files, patterns, lists, archives, videos, URLs of these, arrays, functions that give
+images, or any collection of these; and what they are called.
 """
 
 from __future__ import annotations
@@ -17,21 +17,25 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from mhpatchcore.errors import ImageError, UserError
-from mhpatchcore.inputs.archives import is_archive, member_names
+from mhpatchcore.inputs.archives import MemberName, has_archive_suffix, is_archive, members_of
 from mhpatchcore.inputs.deep import depth_of
-from mhpatchcore.inputs.files import frames_of, is_file, is_pattern, open_bytes
-from mhpatchcore.inputs.folders import SUFFIXES, images_below
-from mhpatchcore.inputs.lists import is_list, listed_paths
+from mhpatchcore.inputs.files import Held, frames_of, held, is_file, is_pattern, open_bytes, ranged
+from mhpatchcore.inputs.folders import SUFFIXES, UNREAD_SUFFIXES, has_suffix, images_below, images_below_url
+from mhpatchcore.inputs.lists import LISTS, is_list, listed_paths
 from mhpatchcore.inputs.matching import stack_names
 from mhpatchcore.inputs.replay import Later, Replay
-from mhpatchcore.inputs.video import frame, is_frame, is_video, video_frames
+from mhpatchcore.inputs.video import VIDEOS, frame, is_frame, is_video, video_frames
 from mhpatchcore.runtime.arrays import Array
+from mhpatchcore.runtime.parallel import ordered_map
+from mhpatchcore.runtime.urls import READ_ONLY, files_below, url_of
 
 ImageLike = str | Path | Array | Later
 GivenImage = ImageLike | Image.Image
 Images = GivenImage | Iterable[GivenImage] | Callable[[], Iterable[GivenImage]]
 
 FROM_PYTHON = "given in Python"
+SEVERAL_PLACES = "several places"
+TABLES_AT_ONCE = 8  # of archives elsewhere: waiting for an answer takes no core
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,12 +61,15 @@ def gather(source: Images, as_given: bool = False) -> Gathered:
         numbered = enumerate(image for image, _ in found)
         names = [str(image) if isinstance(image, str | Path) else f"array {i}" for i, image in numbered]
         return Gathered(tuple(image for image, _ in found), tuple(names), FROM_PYTHON)
-    root = Path(os.path.commonpath(folders))
+    root = _common(folders)
     by_name: dict[str, ImageLike] = {}
     for image, _ in found:
-        by_name.setdefault(_absolute(str(image)).relative_to(root).as_posix(), image)
+        place = _absolute(str(image))
+        name = url_of(place) or str(place) if root is None else place.relative_to(root).as_posix()
+        by_name.setdefault(name, image)
     names = list(by_name) if as_given else sorted(by_name, key=Path)
-    return Gathered(tuple(by_name[name] for name in names), tuple(names), str(root))
+    source = SEVERAL_PLACES if root is None else url_of(root) or str(root)
+    return Gathered(tuple(by_name[name] for name in names), tuple(names), source)
 
 
 def list_images(source: Images) -> list[ImageLike]:
@@ -81,8 +88,8 @@ def single_image(source: Images) -> ImageLike | None:
         frames = frames_of(source)
         if frames:
             return source if all(single_image(frame) is not None for frame in frames) else None
-        several = (Path.is_dir, is_pattern, is_archive, is_list, is_video)
-        return None if any(true_of(Path(source)) for true_of in several) else source
+        several = (_is_folder, is_pattern, is_archive, is_list, is_video)
+        return None if any(true_of(source) for true_of in several) else source
     if isinstance(source, np.ndarray):
         return source if source.ndim != 4 else None
     if isinstance(source, Later):
@@ -125,11 +132,11 @@ def spread(n: int, size: int) -> list[int]:
 
 
 def leads_somewhere(path: str | Path) -> bool:
-    """Whether there is anything at a path, or may be if it is a pattern."""
+    """Whether there is anything at a path, or may be if it is a pattern or a URL."""
     frames = frames_of(path)
     if frames:
         return all(map(leads_somewhere, frames))
-    return Path(path).exists() or is_pattern(path) or is_there(path)
+    return url_of(path) is not None or Path(path).exists() or is_pattern(path) or is_there(path)
 
 
 def is_there(name: str | Path) -> bool:
@@ -138,11 +145,16 @@ def is_there(name: str | Path) -> bool:
 
 
 def fetched(source: ImageLike) -> str | Path | Array:
-    """What has to be made is made: an image of a function, a frame of a video. Others stay."""
+    """What has to be made is made: an image of a function, a frame of a video; a file elsewhere comes with its content.
+
+    Others stay.
+    """
     if isinstance(source, Later):
         made = source.made()
         return pixels_of(made) if isinstance(made, Image.Image) else made
-    return frame(source) if isinstance(source, str | Path) and is_frame(source) else source
+    if not isinstance(source, str | Path):
+        return source
+    return frame(source) if is_frame(source) else held(source)
 
 
 def content_hash(source: ImageLike) -> str:
@@ -208,39 +220,87 @@ def _of(one: Any) -> Iterator[tuple[ImageLike, Path | None]]:
 
 
 def _at(path: str | Path) -> Iterator[tuple[ImageLike, Path]]:
-    """The images at a path. One where nothing is stays: whoever reads it will say so."""
-    if frames_of(path) and single_image(path) is None:
+    """The images at a path. One where nothing is stays: whoever reads it will say so.
+
+    What a URL is, is told by its looks: who gives a million of them does not wait for as many answers.
+    """
+    url = url_of(path)
+    if isinstance(path, Held | MemberName):  # it was found before
+        yield path, _absolute(path).parent
+    elif frames_of(path) and single_image(path) is None:
         yield from ((name, _absolute(name).parent) for name in stacked(*frames_of(path)))
-    elif Path(path).is_dir():
-        images = images_below(Path(path))
+    elif _is_folder(path):
+        images = images_below_url(url) if url else images_below(Path(path))
         if not images:
             raise UserError(f"no images in {path} (looked for {', '.join(SUFFIXES)}, also in its subfolders)")
         yield from ((image, _absolute(path)) for image in images)
     elif is_pattern(path):
-        matches = sorted(map(Path, glob.glob(str(path), recursive=True)))  # noqa: PTH207 (absolute ones too)
-        images = [match for match in matches if match.suffix.lower() in SUFFIXES and match.is_file()]
-        images += [image for match in matches if match.is_dir() for image in images_below(match)]
-        if not images:
-            raise UserError(f"no images match {path}; check the pattern")
-        yield from ((image, _absolute(image).parent) for image in dict.fromkeys(images))
+        matches = _matching(url or str(path))
+        if not matches:
+            raise UserError(f"no images match {url or path}; check the pattern")
+        yield from ((image, _absolute(image).parent) for image in matches)
     elif is_archive(path):
-        members = [name for name in member_names(path) if Path(name).suffix.lower() in SUFFIXES]
-        if not members:
-            raise UserError(f"no images in {path} (looked for {', '.join(SUFFIXES)})")
-        yield from ((f"{path}/{name}", _absolute(path)) for name in members)
+        yield from ((name, _absolute(path)) for name in _members(path))
     elif is_video(path):
         yield from ((name, _absolute(path)) for name in video_frames(path))
     elif is_list(path):
         for entry in listed_paths(path):
             if not leads_somewhere(entry) or is_list(entry):
-                raise UserError(f"list {path}: there is no image {entry}; correct the line")
+                raise UserError(f"list {url or path}: there is no image {entry}; correct the line")
             yield from _at(entry)
+    elif url and has_suffix(url, VIDEOS):
+        raise UserError(f"videos are read on this machine only: copy {url}")
     else:
-        yield path, _absolute(path).parent
+        yield url or path, _absolute(path).parent
+
+
+def _matching(pattern: str) -> list[str | Path]:
+    """The images that a pattern stands for: files, those in folders, those in archives."""
+    found: list[str | Path] = []
+    for one in ranged(pattern):
+        if not is_pattern(one):
+            found.append(one if url_of(one) else Path(one))
+        elif url_of(one):
+            found += files_below(one, pattern=True)
+        else:
+            found += sorted(map(Path, glob.glob(one, recursive=True)))  # noqa: PTH207 (absolute ones too)
+    elsewhere = url_of(pattern) is not None
+    images = [one for one in found if has_suffix(one, SUFFIXES) and (elsewhere or Path(one).is_file())]
+    images += [image for one in found if Path(one).is_dir() for image in images_below(Path(one))]
+    archives = [one for one in found if is_archive(one)]
+    images += [name for some in ordered_map(_members, archives, TABLES_AT_ONCE) for name in some]
+    return list(dict.fromkeys(images))
+
+
+def _members(archive: str | Path) -> list[MemberName]:
+    members = [name for name in members_of(archive) if has_suffix(name, SUFFIXES)]
+    if not members:
+        raise UserError(f"no images in {archive} (looked for {', '.join(SUFFIXES)})")
+    return members
+
+
+def _is_folder(path: str | Path) -> bool:
+    """Whether it is a folder; of a URL, whether it looks like one."""
+    url = url_of(path)
+    if url is None:
+        return Path(path).is_dir()
+    named = (*SUFFIXES, *UNREAD_SUFFIXES, *LISTS, *VIDEOS)
+    return not (url.startswith(READ_ONLY) or has_suffix(url, named) or has_archive_suffix(url))
+
+
+def _common(folders: list[Path]) -> Path | None:
+    """The folder that holds them all; None where some are on this machine and others elsewhere."""
+    try:
+        common = os.path.commonpath(folders)
+    except ValueError:
+        return None
+    return Path(common) if common else None
 
 
 def _absolute(path: str | Path) -> Path:
-    """Absolute, without . and .. but through the links it names."""
+    """Absolute, without . and .. but through the links it names; a URL stays."""
+    if url_of(path) is not None:
+        return Path(path)
     return Path(os.path.abspath(path))  # noqa: PTH100 (Path.absolute keeps ..)
 
 

@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from mhpatchcore.bank.patches import Patches
 from mhpatchcore.config import Config
 from mhpatchcore.fitting.calibrating import Banked
 from mhpatchcore.fitting.execution import Execution
 from mhpatchcore.fitting.plan import StoredImage, cut, images_at_once, views_at
 from mhpatchcore.fitting.store import Store
-from mhpatchcore.fitting.tasks import put_metric, whitened
+from mhpatchcore.fitting.tasks import load_patches, put_metric, put_patches, whitened
 from mhpatchcore.metric.distances import distances_to_nearest
 from mhpatchcore.runtime.arrays import Floats
 
@@ -40,11 +41,12 @@ def measure_coverage(
 ) -> Coverage:
     """Compare all training patches with the bank, at the first scale."""
     metric = put_metric(store, bank.head.whitening)
+    rows = put_patches(store, Patches(bank.head.bank, bank.origin))
     chunks = cut(images, images_at_once(config))
     found = []
     with execution.phase("coverage", len(images)) as advance:
         done = 0
-        task = partial(_residuals, store, metric, bank.head.bank, config.chunk_images)
+        task = partial(_residuals, store, metric, rows, config.chunk_images)
         for chunk, quantiles in zip(chunks, execution.runs_on.map(task, chunks), strict=True):
             found.append(quantiles)
             done += len(chunk)
@@ -52,8 +54,9 @@ def measure_coverage(
     return Coverage(tuple(map(len, chunks)), np.array(found))
 
 
-def _residuals(store: Store, metric: str, bank: Floats, views: int, chunk: tuple[StoredImage, ...]) -> Floats:
+def _residuals(store: Store, metric: str, rows: str, views: int, chunk: tuple[StoredImage, ...]) -> Floats:
     """Of a chunk of images, of which so many views are compared at a time."""
+    bank = load_patches(store, rows).z
     distances = [
         distances_to_nearest(whitened(store, metric, some).z, bank) for some in cut(views_at(0, chunk), views)
     ]

@@ -27,6 +27,7 @@ from mhpatchcore.model.validation import check_document, check_model, check_tens
 from mhpatchcore.model.value import Model
 from mhpatchcore.runtime.arrays import Array
 from mhpatchcore.runtime.files import atomic_path
+from mhpatchcore.runtime.urls import read_url, url_of
 
 FORMAT = 6
 MOST_HEADER = 100_000_000  # bytes, as in safetensors itself
@@ -41,6 +42,17 @@ def save(model: Model, path: Path) -> None:
 
 
 def load(path: Path) -> Model:
+    content, name = read_file(path)
+    return from_bytes(content, name)
+
+
+def read_file(path: Path) -> tuple[bytes, str]:
+    """The content of a model file, of which the header is checked, and what messages call it."""
+    url = url_of(path)
+    if url is not None:
+        content = read_url(url, ModelFileError)
+        read_document(content, url)
+        return content, url
     if not path.is_file():
         raise ModelFileError(f"there is no model file {path}")
     try:
@@ -53,7 +65,7 @@ def load(path: Path) -> Model:
         raise ModelFileError(f"cannot read {path}: {error.strerror}; check its permissions") from error
     except MemoryError as error:
         raise _damaged(str(path), "it is larger than the memory") from error
-    return from_bytes(content, str(path))
+    return content, str(path)
 
 
 def to_bytes(model: Model) -> bytes:

@@ -40,6 +40,8 @@ def check_document(document: Mapping[str, Any]) -> None:
     _expect(isinstance(document["config"], dict), "its settings are no table")
     missing = {field.name for field in fields(Config)} - set(document["config"])
     _expect(not missing, f"the setting {min(missing, default='')} is missing")
+    roi = document["config"]["roi"]  # a text would be a file or a URL, to be read by whoever loads the model
+    _expect(roi is None or isinstance(roi, dict), "its region of interest is not of its kind")
     for name in ("images", "hashes", "excluded"):
         _expect(_texts(document[name]), f"{name} are not texts")
     _expect(len(document["hashes"]) == len(document["images"]), "images and hashes differ in number")

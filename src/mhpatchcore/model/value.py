@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mhpatchcore.calibration.conformal import Calibration
+from mhpatchcore.calibration.deciding_patches import NOT_LEARNT
 from mhpatchcore.config import Config
 from mhpatchcore.fitting.duplicates import SIDE
 from mhpatchcore.fitting.passes import Fitted
@@ -64,6 +65,17 @@ class Model:
     def rows(self) -> int:
         """Rows of the bank, of all scales."""
         return sum(len(scale.raw) for scale in self.scales)
+
+    @property
+    def decided_alone(self) -> tuple[str | None, float] | None:
+        """The image that alone decides the threshold, by its name if it has one, and the threshold without it."""
+        alone = self.calibration.decided_alone
+        if alone is None:
+            return None
+        place, without = alone
+        deciding = self.calibration.deciding
+        image = deciding[place].image if place < len(deciding) else NOT_LEARNT
+        return None if image == NOT_LEARNT else self.images[image], without
 
     @property
     def previous(self) -> Previous:

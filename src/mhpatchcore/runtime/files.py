@@ -10,12 +10,14 @@ import io
 import os
 import secrets
 import shutil
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from mhpatchcore.errors import UserError
+from mhpatchcore.runtime.urls import check_writable, url_of, write_url
 
 NAME = 32
 
@@ -24,7 +26,8 @@ NAME = 32
 def atomic_path(target: str | Path) -> Iterator[Path]:
     """Give a temporary path in the target's folder; on success it becomes `target`, on failure it goes.
 
-    A device or a pipe is refused: the rename would put a file in its place.
+    A device or a pipe is refused: the rename would put a file in its place. What is to lie elsewhere, by a URL, is
+    written on this machine and copied there.
 
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
@@ -33,6 +36,11 @@ def atomic_path(target: str | Path) -> Iterator[Path]:
     >>> (folder / "a.txt").read_text(), len(list(folder.iterdir()))
     ('whole', 1)
     """
+    url = url_of(target)
+    if url is not None:
+        with _copied_to(url) as temporary:
+            yield temporary
+        return
     target = Path(os.path.realpath(target))  # a link stays, and what it points to is written
     if target.exists() and not (target.is_file() or target.is_dir()):
         raise UserError(f"cannot write {target}: it is no file that can be replaced; choose another place")
@@ -80,6 +88,16 @@ def atomic_folder(target: str | Path) -> Iterator[Path]:
             _flush(target.parent)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+@contextmanager
+def _copied_to(url: str) -> Iterator[Path]:
+    check_writable(url)
+    with tempfile.TemporaryDirectory(prefix="mhpatchcore-") as folder:
+        temporary = Path(folder, Path(url).name[-NAME:])
+        temporary.touch()
+        yield temporary
+        write_url(url, temporary)
 
 
 def _flush(path: Path) -> None:

@@ -1,0 +1,105 @@
+"""`mhpatchcore store info DIR`, `mhpatchcore store clean DIR --to 20GB`"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from mhpatchcore.cli.console import JsonFlag, counted, print_json
+from mhpatchcore.errors import UserError
+from mhpatchcore.fitting.storekeeping import Entry, entries_of, in_use_since, trimmed
+from mhpatchcore.runtime.memory import in_words, parse_size
+
+SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+KINDS = {
+    "image": "descriptors of images",
+    "views": "descriptors of tiles",
+    "moments": "sums over patches",
+    "summary": "summaries of chunks",
+    "node": "merged summaries",
+}
+
+
+def store(
+    action: str = typer.Argument(
+        ..., metavar="info|clean", help="Show what is in a store, or delete some of it."
+    ),
+    folder: Path = typer.Argument(..., metavar="DIR", help="The folder that was given as --store."),
+    older: str = typer.Option(
+        None, metavar="AGE", help="clean: delete what was not used for so long, e.g. 12h, 30d or 4w."
+    ),
+    to: str = typer.Option(
+        None,
+        metavar="SIZE",
+        help="clean: delete what was not used for longest, until this size is left, e.g. 20GB.",
+    ),
+    as_json: bool = JsonFlag,
+) -> None:
+    """What `fit --store` keeps: how much it is, and how to make it less.
+
+    Example: mhpatchcore store clean descriptors/ --to 20GB
+
+    Entries that a running command needs are never deleted.
+    """
+    if not folder.is_dir():
+        raise UserError(f"there is no store in {folder}: give the folder that was given as --store")
+    if action == "info":
+        if older or to:
+            raise UserError("--older and --to go with `store clean`")
+        _show({"folder": str(folder)} | told(list(entries_of(folder)), folder), as_json)
+    elif action == "clean":
+        if not (older or to):
+            raise UserError("say what is to go: --older 30d, or --to 20GB (0MB: all of it)")
+        gone = trimmed(folder, parse_size(to) if to else None, parse_age(older) if older else None)
+        freed = {"deleted": len(gone), "freed_bytes": sum(entry.size for entry in gone)}
+        _show({"folder": str(folder)} | freed | told(list(entries_of(folder)), folder), as_json)
+    else:
+        raise UserError(f"a store can be shown (`store info`) or cleaned (`store clean`), not '{action}'")
+
+
+def told(entries: Sequence[Entry], folder: Path) -> dict[str, Any]:
+    """The size of a store, what it consists of, and for how long that has not been used."""
+    now = time.time()
+    kinds: dict[str, dict[str, int]] = {}
+    for entry in sorted(entries, key=lambda entry: entry.kind):
+        one = kinds.setdefault(entry.kind, {"entries": 0, "bytes": 0, "unused_seconds": 0})
+        one["entries"] += 1
+        one["bytes"] += entry.size
+        one["unused_seconds"] = max(one["unused_seconds"], round(now - entry.used))
+    return {
+        "entries": len(entries),
+        "bytes": sum(entry.size for entry in entries),
+        "in_use": in_use_since(folder) <= now,
+        "kinds": kinds,
+    }
+
+
+def parse_age(text: str) -> float:
+    """Seconds of an age in words.
+
+    >>> parse_age("12h"), parse_age("1.5 d")
+    (43200.0, 129600.0)
+    """
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smhdw])\s*", text)
+    if match is None:
+        raise UserError(f"'{text}' is no age; write it like 12h, 30d or 4w")
+    return float(match[1]) * SECONDS[match[2]]
+
+
+def _show(facts: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print_json(facts)
+        return
+    if "deleted" in facts:
+        print(f"deleted {counted(facts['deleted'], 'file')}, {in_words(facts['freed_bytes'])}")
+    in_use = ", in use" if facts["in_use"] else ""
+    print(f"{facts['folder']}: {counted(facts['entries'], 'file')}, {in_words(facts['bytes'])}{in_use}")
+    for kind, one in facts["kinds"].items():
+        size, days = in_words(one["bytes"]), one["unused_seconds"] / SECONDS["d"]
+        name = KINDS.get(kind, kind)
+        print(f"  {name:24} {one['entries']:8,}  {size:>10}  unused for up to {days:.1f} days")

@@ -1,0 +1,115 @@
+"""The page about many models: a line for each product, what could not be fitted, and images that one should see."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from mhpatchcore.cluster.many import Fitted, Product, Recipe
+from mhpatchcore.errors import UserError
+from mhpatchcore.report.drawing import screen_pixels
+from mhpatchcore.report.page import render_page
+from mhpatchcore.report.pictures import encoded
+from mhpatchcore.report.wording import Tile, number, percent
+from mhpatchcore.runtime.files import atomic_path
+from mhpatchcore.runtime.urls import url_of
+
+PHOTO = 320  # pixels of its longer side
+
+
+@dataclass(frozen=True)
+class Deciding:
+    """A product's image that alone decides the threshold."""
+
+    fitted: Fitted
+    width: int
+    height: int
+    photo: bytes
+
+
+def write_summary(
+    recipe: Recipe, products: Sequence[Product], fitted: Sequence[Fitted], seconds: float, path: str | Path
+) -> None:
+    with atomic_path(path) as temporary:
+        # file names may hold bytes that are no text
+        text = render(recipe, products, fitted, seconds)
+        temporary.write_text(text, encoding="utf-8", errors="replace")
+
+
+def render(recipe: Recipe, products: Sequence[Product], fitted: Sequence[Fitted], seconds: float) -> str:
+    """The page as text."""
+    failed = [one for one in fitted if one.error is not None]
+    models = [one for one in fitted if one.error is None]
+    deciding = [found for one in zip(products, fitted, strict=True) if (found := _deciding(*one)) is not None]
+    return render_page(
+        "many.html.j2",
+        eyebrow="Models of many products",
+        name=Path(recipe.out).name,
+        headline=f"{len(models)} of {len(fitted)} products have a model",
+        promise="Each threshold is set from the product's own images of good parts.",
+        tiles=_tiles(models, len(failed), seconds),
+        failed=failed,
+        models=[(one, _notes(one)) for one in models],
+        rates=rates,
+        duration=duration,
+        deciding=deciding,
+        settings=[(name, number(getattr(recipe.config, name))) for name in recipe.config.to_json()],
+    )
+
+
+def _tiles(models: Sequence[Fitted], failed: int, seconds: float) -> list[Tile]:
+    fresh = [one for one in models if not one.kept]
+    images = sum(one.images for one in models)
+    alone = sum(one.threshold_without is not None for one in models)
+    return [
+        Tile("Models", str(len(models)), f"{len(fresh)} fitted now, {len(models) - len(fresh)} kept"),
+        Tile("Failed", str(failed), "products without a new model"),
+        Tile("Images", str(images), "of good parts, learnt from"),
+        Tile("To look at", str(alone), "thresholds that one image decides alone"),
+        Tile("Time", duration(seconds), "for this run"),
+    ]
+
+
+def _notes(one: Fitted) -> list[str]:
+    notes = list(one.warnings)
+    if one.threshold is None:
+        notes.append("no threshold: it has learnt from too few images")
+    if one.threshold_without is not None:
+        which = one.decided_by or "a single image"
+        notes.append(f"{which} alone decides the threshold, {number(one.threshold_without)} without it")
+    return notes
+
+
+def _deciding(product: Product, one: Fitted) -> Deciding | None:
+    if one.decided_by is None:
+        return None
+    try:
+        place = url_of(f"{product.images}/{one.decided_by}") or str(Path(product.images, one.decided_by))
+        photo = screen_pixels(place, longest=PHOTO)
+    except UserError:
+        return None  # it has gone since it was read
+    return Deciding(one, photo.shape[1], photo.shape[0], encoded(photo, "JPEG"))
+
+
+def rates(one: Fitted) -> str:
+    """The share of good parts that a threshold rejects, in words.
+
+    >>> rates(Fitted("a", "a.mhpc", threshold=1.0, false_alarm=0.01, interval=(0.002, 0.024)))
+    '1 % (0.2 % to 2.4 %)'
+    """
+    if one.false_alarm is None:
+        return "–"
+    between = f" ({percent(one.interval[0])} to {percent(one.interval[1])})" if one.interval else ""
+    return percent(one.false_alarm) + between
+
+
+def duration(seconds: float) -> str:
+    """
+    >>> duration(3.14159), duration(250), duration(8000)
+    ('3.1 s', '4 min 10 s', '2 h 13 min')
+    """
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"

@@ -1,0 +1,200 @@
+"""Stores as folders: opened for as long as work needs them, measured, and kept within a size.
+
+Everybody who works with a store holds a lock there, as old as their work. An entry that has been used or written since
+the oldest of these locks may be needed by its owner: it stays. Of the others those go first that have not been used
+for longest. What killed processes left behind goes as well.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from mhpatchcore.errors import UserError
+from mhpatchcore.fitting.store import SUFFIX, Store
+from mhpatchcore.runtime.memory import in_words
+from mhpatchcore.runtime.urls import url_of
+
+PREFIX = "mhpatchcore-store-"
+LOCK = ".lock"
+IN_USE = ".in-use-"
+EARLIER = "earlier versions"  # the kind of entries whose kind is not known
+
+
+@contextmanager
+def opened_store(folder: str | Path | None, expected_bytes: int = 0) -> Iterator[Store]:
+    """A store in a folder that stays, or in a temporary one that goes at the end."""
+    if folder is not None:
+        if url_of(folder):
+            raise UserError(
+                f"the store cannot be kept at {folder}: name a folder, one that all workers reach on a cluster"
+            )
+        with _kept_store(Path(folder), expected_bytes) as store:
+            yield store
+        return
+    top = Path(tempfile.gettempdir())
+    _check_room(top, expected_bytes)
+    _remove_abandoned(top)
+    place, lock = _made_folder(top)
+    try:
+        yield Store(place, kept=False)
+    finally:
+        os.close(lock)
+        shutil.rmtree(place, ignore_errors=True)
+
+
+@contextmanager
+def _kept_store(place: Path, expected_bytes: int) -> Iterator[Store]:
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        with _alone(place):
+            handle, name = tempfile.mkstemp(prefix=IN_USE, dir=place)
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            _remove_left_behind(place)
+    except OSError as error:
+        raise UserError(f"the store cannot be kept in {place}: {error.strerror}; name another") from error
+    try:
+        _check_room(place, expected_bytes)
+        yield Store(place)
+    finally:
+        with suppress(OSError):  # what stays is abandoned, and goes with the next work
+            Path(name).unlink(missing_ok=True)
+        os.close(handle)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Nobody else begins work with a store or deletes its entries."""
+    lock = os.open(folder / LOCK, os.O_CREAT | os.O_RDWR)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An entry as a file: its kind, its bytes, and when it was used last."""
+
+    path: Path
+    kind: str
+    size: int
+    used: float
+
+
+def entries_of(folder: Path) -> Iterator[Entry]:
+    """All entries of a store."""
+    for path in [*folder.glob(f"*{SUFFIX}"), *folder.glob(f"*/*/*{SUFFIX}")]:
+        with suppress(FileNotFoundError):  # somebody else cleans as well
+            status = path.stat()
+            kind = EARLIER if path.parent == folder else path.relative_to(folder).parts[0]
+            yield Entry(path, kind, status.st_size, status.st_mtime)
+
+
+def trimmed(folder: Path, limit: int | None = None, older: float | None = None) -> list[Entry]:
+    """Delete entries that are not in use: those unused for longer than `older` seconds, then, until what is left takes
+    at most `limit` bytes, those unused for longest. The deleted ones.
+    """
+    gone: list[Entry] = []
+    with _alone(folder):
+        everything = sorted(entries_of(folder), key=lambda entry: entry.used)
+        total, since, now = sum(entry.size for entry in everything), in_use_since(folder), time.time()
+        for entry in everything:
+            is_old = older is not None and now - entry.used > older
+            if entry.used >= since or not (is_old or (limit is not None and total > limit)):
+                break
+            entry.path.unlink(missing_ok=True)
+            gone.append(entry)
+            total -= entry.size
+    return gone
+
+
+def keep_within(store: Store, limit: int | None, warn: Callable[[str], None]) -> None:
+    """Bring a kept store within a limit, which work that goes on may exceed: that is told."""
+    if limit is None or not store.kept:
+        return
+    trimmed(store.folder, limit)
+    size = sum(entry.size for entry in entries_of(store.folder))
+    if size > limit:
+        warn(
+            f"the store in {store.folder} takes {in_words(size)}, more than its limit of {in_words(limit)}: "
+            "all of it is in use"
+        )
+
+
+def in_use_since(folder: Path) -> float:
+    """When the longest of the work that goes on with a store began; infinity if there is none."""
+    since = float("inf")
+    for path in folder.glob(f"{IN_USE}*"):
+        with suppress(OSError):
+            began = path.stat().st_mtime
+            if _is_abandoned(path):
+                path.unlink(missing_ok=True)
+            else:
+                since = min(since, began)
+    return since
+
+
+def _is_abandoned(lock: Path) -> bool:
+    """Whether nobody holds a lock: its process has ended."""
+    handle = os.open(lock, os.O_RDWR)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(handle)
+
+
+def _remove_left_behind(folder: Path) -> None:
+    """Delete what processes were writing when they were killed: files without a name, older than all work there is."""
+    since = in_use_since(folder)
+    for path in folder.glob("*/*/.*"):
+        with suppress(OSError):
+            if path.stat().st_mtime < since:
+                path.unlink()
+
+
+def _made_folder(top: Path) -> tuple[Path, int]:
+    """A new temporary folder, and the lock that says that somebody uses it."""
+    try:
+        hidden = Path(tempfile.mkdtemp(prefix=f".{PREFIX}", dir=top))
+        try:
+            lock = os.open(hidden / LOCK, os.O_CREAT | os.O_RDWR)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            # others see it only now, and find it locked
+            return hidden.rename(hidden.with_name(hidden.name[1:])), lock
+        except OSError:
+            shutil.rmtree(hidden, ignore_errors=True)
+            raise
+    except OSError as error:
+        raise UserError(
+            f"the store cannot be kept in {top}: {error.strerror}; make room, or name another folder with --store"
+        ) from error
+
+
+def _check_room(folder: Path, needed: int) -> None:
+    """Refuse work that cannot end; entries that are there already need no room."""
+    free = shutil.disk_usage(folder).free
+    if needed > free and needed - sum(entry.size for entry in entries_of(folder)) > free:
+        raise UserError(
+            f"the store needs {needed / 1e9:.1f} GB in {folder}, which has {free / 1e9:.1f} GB free: "
+            "name another folder with --store"
+        )
+
+
+def _remove_abandoned(top: Path) -> None:
+    """Delete temporary stores whose process was killed: nobody holds their lock."""
+    for place in top.glob(f"{PREFIX}*"):
+        with suppress(OSError):
+            if _is_abandoned(place / LOCK):
+                shutil.rmtree(place, ignore_errors=True)
