@@ -32,14 +32,7 @@ def executor_of(address: str, tell: Callable[[str], None] = _on_stderr) -> Itera
     try:
         target: Any = address
         if here is not None:
-            # workers of their own processes, on the loopback; the dashboard takes a free port where it can be shown
-            target = distributed.LocalCluster(
-                n_workers=int(here[1]),
-                threads_per_worker=1,
-                processes=True,
-                host="127.0.0.1",
-                dashboard_address="127.0.0.1:0",
-            )
+            target = _local_cluster(distributed, int(here[1]))
         client = distributed.Client(target, timeout=SECONDS, set_as_default=False)
     except (OSError, TimeoutError, ValueError) as error:
         raise UserError(
@@ -53,6 +46,21 @@ def executor_of(address: str, tell: Callable[[str], None] = _on_stderr) -> Itera
         client.close()
         if here is not None:
             target.close()
+
+
+def _local_cluster(distributed: Any, workers: int) -> Any:
+    """Processes of this machine with one thread each, on the loopback alone; the dashboard takes any free port.
+
+    They are not profiled: Dask keeps what it has seen of an hour, and their memory would grow by 5 MB a minute.
+    """
+    with import_module("dask").config.set({"distributed.worker.profile.enabled": False}):
+        return distributed.LocalCluster(
+            n_workers=workers,
+            threads_per_worker=1,
+            processes=True,
+            host="127.0.0.1",
+            dashboard_address="127.0.0.1:0",
+        )
 
 
 def told(client: Any) -> str:
