@@ -56,8 +56,10 @@ $(VENV)/installed: pyproject.toml
 	$(BIN)/pip install --quiet --disable-pip-version-check -e .
 	touch $@
 
-$(VENV)/installed-dev: $(VENV)/installed
-	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev]'
+# the pinned versions: pip would look for half an hour for others that go together
+$(VENV)/installed-dev: $(VENV)/installed requirements-dev.lock
+	sed -n 's/^\([a-z0-9][^ ]*==[^ ]*\).*/\1/p' requirements-dev.lock > $(VENV)/constraints.txt
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev]' -c $(VENV)/constraints.txt
 	touch $@
 
 clean:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from mhpatchcore.calibration.conformal import Calibration
 from mhpatchcore.config import Config, Size
@@ -41,6 +41,9 @@ from mhpatchcore.result import Result
 from mhpatchcore.runtime.parallel import available_cores, ordered_map
 from mhpatchcore.scoring.combining import Rule, combined_score
 
+if TYPE_CHECKING:
+    from distributed import Client
+
 
 @dataclass(frozen=True, eq=False)
 class Detector:
@@ -69,7 +72,7 @@ class Detector:
         seed: int | None = None,
         exclude_suspicious: int | float = 0,
         execution: Execution | None = None,
-        client: Any = None,
+        client: Client | None = None,
     ) -> Detector:
         """Learn from normal images: a folder, a pattern such as "parts/*.png", an archive, a list, a video, or any
         collection of paths, arrays (H, W, 3) and images of Pillow; an array (N, H, W, 3) is N images. A function
