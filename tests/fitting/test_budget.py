@@ -103,4 +103,4 @@ def test_the_estimate_is_told_before_and_holds(tmp_path: Path, graphs: Path) -> 
     ran = run_process(*arguments, MHPATCHCORE_CACHE=str(graphs))
     assert ran.err.startswith("memory: about ") and ran.err.count("\n") == 1
     told = json.loads(ran.out)
-    assert told["memory_peak"] <= told["memory_estimate"] < 1.5 * told["memory_peak"]
+    assert told["memory_peak"] <= told["memory_estimate"] < 1.6 * told["memory_peak"]

@@ -5,12 +5,14 @@ import { $ } from "./dom.js";
 import { on, selectedPart } from "./state.js";
 
 const LONGEST = 4096; // pixels, of the picture that is fetched for it
+let closer = null; // the part that is looked at
 
 export function prepareZoom() {
   $("zoom").addEventListener("click", () => zoom());
   $("layers").addEventListener("click", (event) => zoom(event));
   $("layers").addEventListener("pointermove", (event) => isZoomed() && aim(event));
-  on("selected", () => isZoomed() && zoom());
+  // told for the same part too, when the list is fetched anew
+  on("selected", () => isZoomed() && selectedPart()?.id !== closer && zoom());
 }
 
 const isZoomed = () => $("layers").classList.contains("zoomed");
@@ -19,6 +21,7 @@ export function zoom(event) {
   const now = $("layers").classList.toggle("zoomed");
   $("zoom").setAttribute("aria-pressed", String(now));
   const part = selectedPart();
+  closer = part?.id;
   if (!now || !part) return;
   aim(event ?? peak(part));
   if (Math.max(...part.size) > 1200) {
