@@ -31,7 +31,7 @@ from mhpatchcore.bank.patches import Patches, Stream
 from mhpatchcore.bank.tree import tree
 from mhpatchcore.evaluation.metrics import auroc
 from mhpatchcore.inputs.datasets import load_dataset
-from mhpatchcore.inspection.suspicion import Scrutiny
+from mhpatchcore.inspection.suspicion import ImageChecks
 from mhpatchcore.metric.distances import distances_to_nearest
 from mhpatchcore.presets import preset
 from mhpatchcore.runtime.parallel import one_blas_thread
@@ -138,7 +138,7 @@ def real_rows(category: Path, images: int | None, sizes: Sequence[int], K: int, 
             study = Detector.study(
                 dataset.train,
                 config.with_changes(chunk_images=size),
-                Scrutiny(coverage=True),
+                ImageChecks(coverage=True),
                 execution=Execution(store=scratch),
             )
             assert study.coverage is not None

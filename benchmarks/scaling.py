@@ -34,8 +34,8 @@ from mhpatchcore.bank.tree import reduced
 from mhpatchcore.cluster.dask import executor_of
 from mhpatchcore.cluster.scoring import Batch, score_batch
 from mhpatchcore.fitting import plan
+from mhpatchcore.fitting.dask_executor import DaskExecutor
 from mhpatchcore.fitting.describing import Extracted
-from mhpatchcore.fitting.far import DaskExecutor
 from mhpatchcore.fitting.plan import RUNS, Located, StoredImage, bank_chunks, make_plan, runs_of, views_at
 from mhpatchcore.fitting.storekeeping import entries_of
 from mhpatchcore.fitting.summing import MOMENTS_FAN_IN

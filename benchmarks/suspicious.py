@@ -17,7 +17,7 @@ import numpy as np
 
 from benchmarks.commands import Row, integers, parser_of, shown, write_json
 from benchmarks.quality import quality_of
-from mhpatchcore import Config, Detector, Scrutiny
+from mhpatchcore import Config, Detector, ImageChecks
 from mhpatchcore.inputs.datasets import Dataset, Sample, load_dataset
 
 MODELS = ("clean", "polluted", "trimmed")
@@ -80,7 +80,7 @@ def draw_rows(
             if copies:
                 bad = [*bad[: n - n // 2], *_copied(bad[: n // 2], Path(scratch))]
             mixed = [*normals, *bad]
-            study = Detector.study(mixed, Config(), Scrutiny(exclude=n))
+            study = Detector.study(mixed, Config(), ImageChecks(exclude=n))
             polluted = quality_of(Detector.fit(mixed), test)
         qualities = zip(MODELS, (clean, polluted, quality_of(study.detector, test)), strict=True)
         yield {

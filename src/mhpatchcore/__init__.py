@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mhpatchcore.fitting.execution import Execution
     from mhpatchcore.inputs.sources import stacked
     from mhpatchcore.inspection.evidence import Evidence
-    from mhpatchcore.inspection.suspicion import Scrutiny
+    from mhpatchcore.inspection.suspicion import ImageChecks
     from mhpatchcore.presets import PRESETS
     from mhpatchcore.result import Result
 
@@ -40,7 +40,7 @@ _HOMES = {
     "ModelFileError": "errors",
     "PRESETS": "presets",
     "Result": "result",
-    "Scrutiny": "inspection.suspicion",
+    "ImageChecks": "inspection.suspicion",
     "Study": "detector",
     "UserError": "errors",
     "WeightsError": "errors",
@@ -53,11 +53,11 @@ __all__ = [
     "Detector",
     "Evidence",
     "Execution",
+    "ImageChecks",
     "ImageError",
     "ImageWarning",
     "ModelFileError",
     "Result",
-    "Scrutiny",
     "Study",
     "UserError",
     "WeightsError",

@@ -11,8 +11,8 @@ from mhpatchcore.calibration.conformal import Calibration
 from mhpatchcore.config import Config, Size
 from mhpatchcore.errors import ImageError, ModelFileError, UserError, in_one_line
 from mhpatchcore.fitting.budget import within_budget
+from mhpatchcore.fitting.dask_executor import DaskExecutor
 from mhpatchcore.fitting.execution import Execution
-from mhpatchcore.fitting.far import DaskExecutor
 from mhpatchcore.fitting.networks import load_networks
 from mhpatchcore.fitting.scale import Scale
 from mhpatchcore.inputs.sources import (
@@ -27,7 +27,7 @@ from mhpatchcore.inputs.views import Opened, opened
 from mhpatchcore.inspection.coverage import Coverage
 from mhpatchcore.inspection.evidence import Evidence, explain
 from mhpatchcore.inspection.study import studied
-from mhpatchcore.inspection.suspicion import Scrutiny, Suspect, named_suspects
+from mhpatchcore.inspection.suspicion import ImageChecks, Suspect, named_suspects
 from mhpatchcore.model.calibrate import calibrated
 from mhpatchcore.model.file import from_bytes, load, save, to_bytes
 from mhpatchcore.model.history import Event, event
@@ -98,21 +98,21 @@ class Detector:
         recipe = named_preset(preset).config if preset is not None else config or Config()
         given = {"backbone": backbone, "sizes": sizes, "K": K, "false_alarm": false_alarm, "seed": seed}
         recipe = recipe.with_changes(**{name: value for name, value in given.items() if value is not None})
-        scrutiny = Scrutiny(exclude=exclude_suspicious)
+        checks = ImageChecks(exclude=exclude_suspicious)
         if client is not None:
             execution = replace(execution or Execution(), executor=DaskExecutor(client))
-        return Detector.study(normals, recipe, scrutiny, weights=weights, execution=execution).detector
+        return Detector.study(normals, recipe, checks, weights=weights, execution=execution).detector
 
     @staticmethod
     def study(
         normals: Images,
         config: Config | None = None,
-        scrutiny: Scrutiny | None = None,
+        checks: ImageChecks | None = None,
         *,
         weights: str | Path | None = None,
         execution: Execution | None = None,
     ) -> Study:
-        """`fit`, with what `scrutiny` asks about the images."""
+        """`fit`, with what `checks` asks about the images."""
         config = config or Config()
         execution = execution or Execution()
         given = gather(normals, as_given=not config.shuffle)
@@ -122,7 +122,7 @@ class Detector:
         check_can_be_listed(names)
         networks, config = load_networks(config, images, weights)
         execution = within_budget(execution, networks, config, images)
-        study = studied(images, networks, config, execution, scrutiny or Scrutiny())
+        study = studied(images, networks, config, execution, checks or ImageChecks())
         left_out = set(study.excluded)
         learnt = len(study.fitted.images)
         happened = event("fit", given.source, learnt, learnt, config.false_alarm)

@@ -26,8 +26,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     arguments: dict[str, Any] = {}
     detector = small_detector()
 
-    def study(images: Any, config: Config, scrutiny: Any, **others: Any) -> Study:
-        arguments.update(images=images, config=config, scrutiny=scrutiny, **others)
+    def study(images: Any, config: Config, checks: Any, **others: Any) -> Study:
+        arguments.update(images=images, config=config, checks=checks, **others)
         return Study(detector, (), None)
 
     monkeypatch.setattr(Detector, "study", study)
@@ -80,7 +80,7 @@ def test_suspicious_images_are_excluded_by_number_or_share(
     run: Run, asked: dict[str, Any], tmp_path: Path, told: str, excluded: float
 ) -> None:
     assert run("fit", tmp_path, "-o", tmp_path / "part.mhpc", "--exclude-suspicious", told).code == 0
-    assert asked["scrutiny"].exclude == excluded and type(asked["scrutiny"].exclude) is type(excluded)
+    assert asked["checks"].exclude == excluded and type(asked["checks"].exclude) is type(excluded)
 
 
 def test_shares_in_other_commands(run: Run, tmp_path: Path) -> None:

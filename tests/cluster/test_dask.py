@@ -18,9 +18,9 @@ from small_detector import vials
 from mhpatchcore import Config, Detector, Execution, UserError
 from mhpatchcore.config import CHOICES
 from mhpatchcore.fitting import describing, plan
-from mhpatchcore.fitting.far import DaskExecutor
+from mhpatchcore.fitting.dask_executor import DaskExecutor
 from mhpatchcore.fitting.store import Store
-from mhpatchcore.inspection.suspicion import Scrutiny
+from mhpatchcore.inspection.suspicion import ImageChecks
 
 distributed = pytest.importorskip("distributed")
 dask_clusters = pytest.importorskip("mhpatchcore.cluster.dask")
@@ -100,9 +100,9 @@ def test_every_constructor_gives_the_same_model(
 
 
 def test_suspects_and_coverage_are_the_same(cluster: DaskExecutor, small_runs: None) -> None:
-    images, scrutiny = vials(0, 20), Scrutiny(rank=True, exclude=2, coverage=True)
-    far = Detector.study(images, SMALL, scrutiny, execution=Execution(executor=cluster))
-    here = Detector.study(images, SMALL, scrutiny)
+    images, checks = vials(0, 20), ImageChecks(rank=True, exclude=2, coverage=True)
+    far = Detector.study(images, SMALL, checks, execution=Execution(executor=cluster))
+    here = Detector.study(images, SMALL, checks)
     assert_same_model(far.detector, here.detector)
     assert [(one.name, one.score) for one in far.suspects] == [(one.name, one.score) for one in here.suspects]
     assert far.coverage is not None and here.coverage is not None

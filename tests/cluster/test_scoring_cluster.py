@@ -20,8 +20,8 @@ from mhpatchcore import Detector
 from mhpatchcore.cluster import scoring
 from mhpatchcore.cluster.workers import check_workers
 from mhpatchcore.errors import UserError
+from mhpatchcore.fitting.dask_executor import DaskExecutor
 from mhpatchcore.fitting.executor import Threads
-from mhpatchcore.fitting.far import DaskExecutor
 
 parquet = pytest.importorskip("pyarrow.parquet")
 

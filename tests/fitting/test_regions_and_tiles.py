@@ -18,7 +18,7 @@ from mhpatchcore.fitting.calibrating import banked, calibrated_by, rescored_imag
 from mhpatchcore.fitting.executor import Processes
 from mhpatchcore.inputs.areas import Polygons
 from mhpatchcore.inputs.views import load_views
-from mhpatchcore.inspection.suspicion import Scrutiny
+from mhpatchcore.inspection.suspicion import ImageChecks
 from mhpatchcore.metric.moments import Moments
 
 N, SIDE = 8, 128
@@ -206,7 +206,7 @@ def test_suspects_and_coverage_are_of_patches_inside(pictures: list[np.ndarray])
     noisy = [with_noise_outside(one, i) for i, one in enumerate(odd)]
     config = SMALL.with_changes(sizes="64,tile:64/2", roi=CORNERS)
     one, other = (
-        Detector.study(images, config, Scrutiny(exclude=1, coverage=True)) for images in (odd, noisy)
+        Detector.study(images, config, ImageChecks(exclude=1, coverage=True)) for images in (odd, noisy)
     )
     assert one.suspects[0].name == other.suspects[0].name == "array 3"
     assert [suspect.score for suspect in one.suspects] == [suspect.score for suspect in other.suspects]

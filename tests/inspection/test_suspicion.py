@@ -12,7 +12,7 @@ from same_model import assert_same_model
 from mhpatchcore import Config, Detector, Execution, UserError
 from mhpatchcore.demo.dataset import vial_image
 from mhpatchcore.inspection.coverage import LEVELS
-from mhpatchcore.inspection.suspicion import Scrutiny, parse_exclusion, second_image
+from mhpatchcore.inspection.suspicion import ImageChecks, parse_exclusion, second_image
 from mhpatchcore.scoring.graph import EXCLUDED
 
 SMALL = Config(sizes=96, K=300, m_c=64, chunk_images=4)
@@ -37,7 +37,7 @@ def folder(pictures: list[np.ndarray], tmp_path_factory: pytest.TempPathFactory)
 
 
 def test_defects_among_the_normals_come_first(folder: Path) -> None:
-    study = Detector.study(folder, SMALL, Scrutiny(rank=True, coverage=True))
+    study = Detector.study(folder, SMALL, ImageChecks(rank=True, coverage=True))
     assert len(study.suspects) == N
     assert {suspect.name for suspect in study.suspects[:2]} == {"05.png", "12.png"}
     scores = [suspect.score for suspect in study.suspects]
@@ -88,14 +88,14 @@ def test_broken_images_do_not_shift_the_others(folder: Path, tmp_path: Path) -> 
 @pytest.mark.parametrize("constructor", ["kmeans", "tree"])
 def test_every_kind_of_bank_can_be_trimmed(folder: Path, constructor: str) -> None:
     config = SMALL.with_changes(constructor=constructor, calibration="held-out")
-    study = Detector.study(folder, config, Scrutiny(exclude=0.12))
+    study = Detector.study(folder, config, ImageChecks(exclude=0.12))
     assert len(study.detector.model.excluded) == 2
     assert np.isfinite(study.detector.threshold)
 
 
 def test_a_copy_does_not_vouch(pictures: list[np.ndarray]) -> None:
     good = [picture for i, picture in enumerate(pictures) if i not in ODD]
-    study = Detector.study([*good, pictures[5], pictures[5]], SMALL, Scrutiny(rank=True))
+    study = Detector.study([*good, pictures[5], pictures[5]], SMALL, ImageChecks(rank=True))
     assert {suspect.name for suspect in study.suspects[:2]} == {
         f"array {len(good)}",
         f"array {len(good) + 1}",
@@ -120,7 +120,7 @@ def test_rounding_makes_no_suspicion_negative() -> None:
 @pytest.mark.parametrize("exclude", [-1, 2.5])
 def test_nonsense_is_refused(exclude: float) -> None:
     with pytest.raises(UserError, match="number of images or a share"):
-        Scrutiny(exclude=exclude)
+        ImageChecks(exclude=exclude)
 
 
 def test_more_than_half_are_not_suspicious(pictures: list[np.ndarray]) -> None:
@@ -133,4 +133,4 @@ def test_more_than_half_are_not_suspicious(pictures: list[np.ndarray]) -> None:
 
 
 def test_one_image_has_nothing_to_stand_apart_from(pictures: list[np.ndarray]) -> None:
-    assert Detector.study(pictures[:1], SMALL, Scrutiny(rank=True)).suspects == ()
+    assert Detector.study(pictures[:1], SMALL, ImageChecks(rank=True)).suspects == ()

@@ -33,7 +33,7 @@ from mhpatchcore.cli.settings import settings_from, with_settings
 from mhpatchcore.detector import Detector, Study
 from mhpatchcore.fitting.budget import Estimate
 from mhpatchcore.fitting.execution import Execution
-from mhpatchcore.inspection.suspicion import Scrutiny, Suspect, parse_exclusion
+from mhpatchcore.inspection.suspicion import ImageChecks, Suspect, parse_exclusion
 from mhpatchcore.presets import preset as named
 from mhpatchcore.runtime.memory import in_words, parse_size, share_one_heap
 from mhpatchcore.runtime.parallel import available_cores
@@ -99,7 +99,7 @@ def fit(
     config = settings_from(settings, changes, named(preset).config)
     check_file(output, "part.mhpc")
     check_file(report, "fit.html", output)
-    scrutiny = Scrutiny(
+    checks = ImageChecks(
         rank=suspicious > 0 or report is not None,
         exclude=parse_exclusion(exclude_suspicious) if exclude_suspicious else 0,
         coverage=report is not None,
@@ -130,7 +130,7 @@ def fit(
             executor=executor if cluster else None,
         )
         images = given_images(normals, stack, every)
-        study = Detector.study(images, config, scrutiny, weights=weights, execution=execution)
+        study = Detector.study(images, config, checks, weights=weights, execution=execution)
         study.detector.save(output)
     if report is not None:
         from mhpatchcore.report.fit import write_fit_report

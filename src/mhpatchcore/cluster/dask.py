@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import Any
 
 from mhpatchcore.errors import UserError, in_one_line
-from mhpatchcore.fitting.far import DaskExecutor
+from mhpatchcore.fitting.dask_executor import DaskExecutor
 
 SECONDS = 10  # in which a scheduler answers
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from mhpatchcore import __version__
 from mhpatchcore.errors import ImageError, UserError
+from mhpatchcore.fitting.dask_executor import DaskExecutor
 from mhpatchcore.fitting.executor import Executor
-from mhpatchcore.fitting.far import DaskExecutor
 from mhpatchcore.inputs.sources import content_hash
 
 

@@ -15,10 +15,10 @@ from mhpatchcore.config import Config
 from mhpatchcore.errors import ImageError, UserError
 from mhpatchcore.fitting import describing, tasks
 from mhpatchcore.fitting.calibrating import held_out_images
+from mhpatchcore.fitting.dask_executor import DaskExecutor
 from mhpatchcore.fitting.describing import Chunk, Extracted, Job
 from mhpatchcore.fitting.duplicates import near_duplicates
 from mhpatchcore.fitting.execution import Execution
-from mhpatchcore.fitting.far import DaskExecutor
 from mhpatchcore.fitting.plan import StoredImage, cut, images_at_once, make_plan, runs_of
 from mhpatchcore.fitting.previous import Previous
 from mhpatchcore.fitting.store import Store

@@ -13,7 +13,7 @@ from mhpatchcore.fitting.extraction import extracted, without
 from mhpatchcore.fitting.passes import Fitted, learn
 from mhpatchcore.inputs.sources import ImageLike
 from mhpatchcore.inspection.coverage import Coverage, measure_coverage
-from mhpatchcore.inspection.suspicion import Ranking, Scrutiny, rank_images
+from mhpatchcore.inspection.suspicion import ImageChecks, Ranking, rank_images
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,26 +35,24 @@ def studied(
     backbones: Sequence[Backbone],
     config: Config,
     execution: Execution,
-    scrutiny: Scrutiny,
+    checks: ImageChecks,
 ) -> Studied:
-    """Fit, find out what `scrutiny` asks for, and learn anew if some images are to be left out."""
-    scrutiny.to_exclude(len(images))  # too many are refused before the work
+    """Fit, find out what `checks` asks for, and learn anew if some images are to be left out."""
+    checks.to_exclude(len(images))  # too many are refused before the work
     with extracted(images, backbones, config, execution) as extraction:
         fitted = learn(extraction, backbones, config, execution)
-        if not (scrutiny.ranks or scrutiny.coverage):
+        if not (checks.ranks or checks.coverage):
             return Studied(fitted)
         banks = [banked(scale, config) for scale in fitted.scales]
-        ranking = (
-            rank_images(extraction.store, extraction.learnt, banks, execution) if scrutiny.ranks else None
-        )
+        ranking = rank_images(extraction.store, extraction.learnt, banks, execution) if checks.ranks else None
         excluded: tuple[int, ...] = ()
         if ranking is not None:
-            excluded = ranking.images[: scrutiny.to_exclude(len(extraction.learnt))]
+            excluded = ranking.images[: checks.to_exclude(len(extraction.learnt))]
         if excluded:
             extraction = without(extraction, set(excluded), config, execution)
             fitted = learn(extraction, backbones, config, execution)
             banks = [banked(scale, config) for scale in fitted.scales]
         coverage = None
-        if scrutiny.coverage:
+        if checks.coverage:
             coverage = measure_coverage(extraction.store, extraction.learnt, banks[0], config, execution)
         return Studied(fitted, tuple(sorted(excluded)), ranking, coverage)

@@ -37,7 +37,7 @@ SHOWN = 24
 
 
 @dataclass(frozen=True)
-class Scrutiny:
+class ImageChecks:
     """What a fit should find out about its images. Only `exclude` changes the model.
 
     `rank` orders the images by suspicion, `exclude` leaves the most suspicious ones out (an int is a number of
@@ -62,7 +62,7 @@ class Scrutiny:
     def to_exclude(self, n: int) -> int:
         """How many of n images are to be left out; never more than half of them.
 
-        >>> Scrutiny(exclude=0.05).to_exclude(210), Scrutiny(exclude=4).to_exclude(210)
+        >>> ImageChecks(exclude=0.05).to_exclude(210), ImageChecks(exclude=4).to_exclude(210)
         (10, 4)
         """
         count = round(self.exclude * n) if isinstance(self.exclude, float) else self.exclude

@@ -1,4 +1,4 @@
-"""Tasks on a Dask cluster, far away: few and large ones, results in order.
+"""Tasks on a Dask cluster: few and large ones, results in order.
 
 The scheduler keeps something of every task it knows, so only a window of them is under way, and small items go
 together. A task whose worker dies runs again elsewhere, and finds in the store what was done already. Tasks run with
