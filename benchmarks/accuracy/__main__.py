@@ -14,10 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.accuracy.cells import FEW, Variant, read_cells, read_variants, run_cell, write_cells
+from benchmarks.accuracy.costs import VARIANTS, read_costs
 from benchmarks.accuracy.page import paste, study_tables
 from mhpatchcore.inputs.datasets import find_categories
-
-VARIANTS = Path(__file__).with_name("variants.toml")
 
 
 def main() -> None:
@@ -29,7 +28,7 @@ def main() -> None:
     if options.data:
         _run(options, variants, path)
     cells = [cell for cell in read_cells(path) if not options.only or cell.variant.split(FEW)[0] in variants]
-    tables = study_tables(cells, variants)
+    tables = study_tables(cells, variants, read_costs(path.with_name("costs.csv")))
     for name, table in tables.items():
         print(f"{name}\n\n{table}\n")
     if options.page:

@@ -12,11 +12,14 @@ from pathlib import Path
 
 from benchmarks.accuracy import tables
 from benchmarks.accuracy.cells import FEW, Cell, Variant
+from benchmarks.accuracy.costs import Cost, cost_table
 from mhpatchcore.errors import UserError
 from mhpatchcore.runtime.files import write_text
 
 
-def study_tables(cells: Sequence[Cell], lines: Mapping[str, Variant]) -> dict[str, str]:
+def study_tables(
+    cells: Sequence[Cell], lines: Mapping[str, Variant], costs: Sequence[Cost] = ()
+) -> dict[str, str]:
     """All tables by their names on the page."""
     first = {name: line for name, line in lines.items() if line.headline}
     others = {name: line for name, line in lines.items() if not line.headline}
@@ -31,6 +34,7 @@ def study_tables(cells: Sequence[Cell], lines: Mapping[str, Variant]) -> dict[st
         "spread": tables.spread(cells, known),
         "all-image": tables.by_category(cells, "image", known),
         "few": tables.few_normals(few),
+        "costs": cost_table(costs, cells),
     }
 
 
