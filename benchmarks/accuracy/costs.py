@@ -26,6 +26,7 @@ from mhpatchcore.runtime.files import atomic_path, write_csv
 VARIANTS = Path(__file__).with_name("variants.toml")
 DIFFERENT = 8  # images that take turns
 MB = 1e6
+TICKS = (0.1, 0.2, 0.5, 1, 2, 5)  # of the plot
 
 
 @dataclass(frozen=True)
@@ -134,7 +135,9 @@ def draw(costs: Sequence[Cost], cells: Sequence[Cell], path: Path) -> None:
         axes.scatter(time, auroc, color="tab:blue" if (time, auroc, name) in best else "tab:gray", zorder=2)
         axes.annotate(name, (time, auroc), xytext=(6, -10), textcoords="offset points")
     axes.set(xlabel="time of one image, as a multiple of the default's", ylabel="image AUROC", xscale="log")
-    axes.margins(0.15)
+    axes.set_xticks(TICKS, [f"{tick:g}" for tick in TICKS])
+    axes.minorticks_off()
+    axes.margins(0.2)
     with atomic_path(path) as temporary:
         figure.savefig(temporary, format="png", dpi=110)
 
