@@ -29,7 +29,7 @@ from mhpatchcore.cli.console import (
 from mhpatchcore.cli.facts import bank_note, print_threshold, summary, warn_without_threshold
 from mhpatchcore.cli.paths import check_file, given_images
 from mhpatchcore.cli.running import ClusterOption, running_on
-from mhpatchcore.cli.settings import settings_from, with_settings
+from mhpatchcore.cli.settings import PresetOption, SettingsOption, WeightsOption, settings_from, with_settings
 from mhpatchcore.detector import Detector, Study
 from mhpatchcore.fitting.budget import Estimate
 from mhpatchcore.fitting.execution import Execution
@@ -53,13 +53,9 @@ def fit(
     changes: dict[str, Any],
     stack: bool = StackFlag,
     every: int = EveryOption,
-    weights: Path = typer.Option(None, help="A local weights file for the backbone (.safetensors, .pth)."),
-    settings: Path = typer.Option(None, help="A TOML file of settings; options win over it."),
-    preset: str = typer.Option(
-        "default",
-        help="A named configuration to start from (see `mhpatchcore presets`).",
-        show_default=False,
-    ),
+    weights: Path = WeightsOption,
+    settings: Path = SettingsOption,
+    preset: str = PresetOption,
     report: Path = typer.Option(
         None, help="Write a page about the fit and its suspicious images into this HTML file."
     ),

@@ -22,7 +22,7 @@ from mhpatchcore.cli.console import (
 )
 from mhpatchcore.cli.paths import check_folder
 from mhpatchcore.cli.running import ClusterOption, running_on
-from mhpatchcore.cli.settings import settings_from, with_settings
+from mhpatchcore.cli.settings import PresetOption, SettingsOption, WeightsOption, settings_from, with_settings
 from mhpatchcore.errors import UserError
 from mhpatchcore.presets import preset as named
 from mhpatchcore.runtime.memory import share_one_heap
@@ -44,13 +44,9 @@ def fit_many(
     ),
     *,
     changes: dict[str, Any],
-    weights: Path = typer.Option(None, help="A local weights file for the backbone (.safetensors, .pth)."),
-    settings: Path = typer.Option(None, help="A TOML file of settings; options win over it."),
-    preset: str = typer.Option(
-        "default",
-        help="A named configuration to start from (see `mhpatchcore presets`).",
-        show_default=False,
-    ),
+    weights: Path = WeightsOption,
+    settings: Path = SettingsOption,
+    preset: str = PresetOption,
     as_json: bool = JsonFlag,
     quiet: bool = QuietFlag,
     workers: int = WorkersOption,

@@ -21,7 +21,7 @@ from mhpatchcore.cli.console import (
     progress_display,
 )
 from mhpatchcore.cli.paths import check_file, given_images
-from mhpatchcore.cli.settings import settings_from, with_settings
+from mhpatchcore.cli.settings import PresetOption, SettingsOption, settings_from, with_settings
 from mhpatchcore.inputs.sources import gather
 from mhpatchcore.inputs.window import Window
 from mhpatchcore.inspection.look import Look
@@ -45,12 +45,8 @@ def look(
     changes: dict[str, Any],
     stack: bool = StackFlag,
     every: int = EveryOption,
-    settings: Path = typer.Option(None, help="A TOML file of settings; options win over it."),
-    preset: str = typer.Option(
-        "default",
-        help="A named configuration to start from (see `mhpatchcore presets`).",
-        show_default=False,
-    ),
+    settings: Path = SettingsOption,
+    preset: str = PresetOption,
     as_json: bool = JsonFlag,
     quiet: bool = QuietFlag,
     workers: int = WorkersOption,

@@ -23,6 +23,12 @@ from mhpatchcore.inputs.window import parse_window
 
 METRIC, BANK, SCORE, REST = "Metric", "Bank", "Score and threshold", "The rest"
 SHARES = ("false_alarm", "variance", "fraction", "alpha")
+# what commands with settings take besides
+WeightsOption = typer.Option(None, help="A local weights file for the backbone (.safetensors, .pth).")
+SettingsOption = typer.Option(None, help="A TOML file of settings; options win over it.")
+PresetOption = typer.Option(
+    "default", help="A named configuration to start from (see `mhpatchcore presets`).", show_default=False
+)
 
 
 @dataclass(frozen=True)
