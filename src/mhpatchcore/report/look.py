@@ -140,7 +140,7 @@ def sizes_figure(look: Look) -> Figure:
     figure, axes = plot((4.2, 4.2), "Sizes", "width (pixels)", "height (pixels)")
     sizes = np.array([(width, height, n) for (height, width), n in look.sizes.items()])
     area = 20 + 280 * sizes[:, 2] / sizes[:, 2].max()
-    axes.scatter(sizes[:, 0], sizes[:, 1], s=area, color=VERMILION, alpha=0.6, edgecolor=GREY)
+    axes.scatter(sizes[:, 0], sizes[:, 1], s=area, color=VERMILION, alpha=0.6, edgecolor=GREY, clip_on=False)
     axes.set(xlim=(0, None), ylim=(0, None))
     return figure
 
