@@ -179,7 +179,9 @@ def test_what_is_no_image_is_refused_with_its_reason(client: TestClient) -> None
     assert (
         client.post(SCORE, content=b"x", headers={"Content-Type": "multipart/form-data"}).status_code == 422
     )
-    assert client.post(SCORE, data={"part": "1"}, files={}).status_code == 415  # a form without files
+    assert client.post(SCORE, data={"part": "1"}, files={}).status_code == 422  # a form without files
+    as_curl = {"Content-Type": "application/x-www-form-urlencoded"}
+    assert client.post(SCORE, content=whole, headers=as_curl).status_code == 200
     assert client.get(SCORE).status_code == 405 and error_of(client.get(SCORE))
     assert client.get("/v1/parts?limit=0").status_code == 422
     assert client.get("/v1/parts/x/heatmap.png?style=none").status_code == 422

@@ -15,7 +15,8 @@ from mhpatchcore.deploy.serve.images import Sent
 from mhpatchcore.deploy.serve.limits import Limits
 from mhpatchcore.deploy.serve.refusals import Refused, too_large, unreadable
 
-BINARY = ("application/octet-stream", "binary/octet-stream")
+# the last is what `curl --data-binary` says of any file
+BINARY = ("application/octet-stream", "binary/octet-stream", "application/x-www-form-urlencoded")
 LONGEST = 200  # letters of a name or an id
 
 
