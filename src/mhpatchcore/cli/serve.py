@@ -69,8 +69,7 @@ def serve(
     app = create_app(models, limits, token, LOOPBACK if token is None and alone else None)
     names = ", ".join(served.name for served in app.state.service.models.served)
     place = f"[{host}]" if ":" in host else host
-    print(f"serving {names} at http://{place}:{port}", flush=True)
-    run(app, host, port)
+    run(app, host, port, lambda: print(f"serving {names} at http://{place}:{port}", flush=True))
 
 
 def read_token(path: Path) -> str:
