@@ -48,6 +48,26 @@ def rows(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+def test_names_that_are_no_text_are_judged_as_others(
+    run: Run,  # noqa: F811
+    model: Path,
+    tmp_path: Path,
+) -> None:
+    """One such name would end the watch, and every later one."""
+    inbox, out, table = tmp_path / "inbox", tmp_path / "out", tmp_path / "results.csv"
+    inbox.mkdir()
+    name = os.fsdecode(b"caf\xe9")
+    (inbox / f"{name}.png").write_bytes(png(good(1)))
+    ran = run("watch", model, inbox, "--out", out, "--csv", table, *QUICK)
+    assert (ran.code, ran.err) == (0, "") and (out / f"{name}.json").exists()
+    assert run("watch", model, inbox, "--out", out, "--csv", table, "--sort", *QUICK).code == 0
+    assert [row["image"] for row in rows(table)] == [r"caf\udce9.png"]
+    with running(model) as service:
+        address = f"{service.url}/v1/models/vial"
+        assert run("watch", address, inbox, "--out", tmp_path / "other", *QUICK).code == 0
+    assert (tmp_path / "other" / f"{name}.json").exists()
+
+
 def test_files_are_judged_once_and_sorted(run: Run, model: Path, inbox: Path, tmp_path: Path) -> None:  # noqa: F811
     out, table = tmp_path / "out", tmp_path / "results.csv"
     ran = run("watch", model, inbox, "--out", out, "--sort", "--csv", table, *QUICK)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import signal
 import sys
 import warnings
 from contextlib import suppress
@@ -12,6 +13,7 @@ from mhpatchcore.cli.console import warn
 from mhpatchcore.errors import UserError
 
 INTERRUPTED = 130
+NOBODY_READS = 141  # as a shell tells the end by SIGPIPE
 
 
 def main() -> None:
@@ -31,7 +33,7 @@ def main() -> None:
         with suppress(OSError):  # what is left unwritten would be tried again at the end, and fail again
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(error, BrokenPipeError):  # who reads has enough
-            sys.exit(1)
+            sys.exit(NOBODY_READS)
         what = f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error)
         print(f"error: {what}; check the path, permissions and free space", file=sys.stderr)
         sys.exit(UserError.exit_code)
@@ -39,10 +41,15 @@ def main() -> None:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
     except (KeyboardInterrupt, SystemExit) as end:
-        # typer turns Ctrl-C into this exit code and says nothing
+        # typer turns Ctrl-C and a closed pipe into exit codes and says nothing
+        if isinstance(end.__context__, BrokenPipeError):
+            sys.exit(NOBODY_READS)
         if isinstance(end, SystemExit) and end.code != INTERRUPTED:
             raise
-        print("interrupted", file=sys.stderr)
+        # threads may be at work until the end: a second Ctrl-C ends them at once, and not in the middle of it
+        with suppress(ValueError):  # not in the main thread
+            signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
+        print("interrupted", file=sys.stderr, flush=True)
         sys.exit(INTERRUPTED)
 
 

@@ -31,9 +31,10 @@ from mhpatchcore.deploy.inbox_loop import (
     propose,
 )
 from mhpatchcore.deploy.inbox_versions import sha256_of, undone, versions
-from mhpatchcore.errors import ModelFileError, UserError
+from mhpatchcore.errors import UserError
 from mhpatchcore.fitting.execution import Execution
 from mhpatchcore.inputs.sources import list_images
+from mhpatchcore.model.file import check_file
 from mhpatchcore.runtime.files import atomic_path, write_csv
 from mhpatchcore.runtime.parallel import available_cores
 
@@ -321,8 +322,7 @@ def _chosen(ids: Sequence[int] | None) -> tuple[int, ...] | None:
 
 
 def _inbox(model: Path, given: Path | None) -> Inbox:
-    if not model.is_file():
-        raise ModelFileError(f"there is no model file {model}")
+    check_file(model)
     return Inbox(given) if given else Inbox.beside(model)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -60,7 +61,8 @@ def by_service(address: str, token: str | None) -> Judge:
     headers |= {"Authorization": f"Bearer {token}"} if token else {}
 
     def judge(path: Path, part: str) -> dict[str, Any]:
-        query = f"{url.path.rstrip('/')}/score?map=none&name={quote(path.name)}&part={quote(part)}"
+        named = f"name={quote(os.fsencode(path.name))}&part={quote(os.fsencode(part))}"
+        query = f"{url.path.rstrip('/')}/score?map=none&{named}"
         try:
             content = path.read_bytes()
         except OSError as error:

@@ -75,7 +75,7 @@ def open_bytes(name: str | Path, whole: bool = True) -> BinaryIO:
     except (FileNotFoundError, NotADirectoryError):
         found = archives.within(name)
         if found is None:
-            raise ImageError(f"there is no image {name}") from None
+            raise ImageError(f"there is no image {name}; check the path") from None
         return archives.open_member(*found)
     except OSError as error:
         raise ImageError(f"cannot read image {name}: {error.strerror}; replace or remove it") from error
@@ -85,7 +85,7 @@ def _open_url(url: str, whole: bool) -> BinaryIO:
     if archives.archive_of(url) is not None:
         found = archives.within(url)
         if found is None:
-            raise ImageError(f"there is no image {url}")
+            raise ImageError(f"there is no image {url}; check the address")
         return archives.open_member(*found)
     if whole or url.startswith(READ_ONLY):  # not every web server gives parts of files
         return io.BytesIO(read_url(url, ImageError))

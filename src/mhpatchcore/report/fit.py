@@ -33,7 +33,7 @@ from mhpatchcore.report.page import render_page
 from mhpatchcore.report.pictures import HEAT_SIDE, PHOTO_SIDE, Picture, picture
 from mhpatchcore.report.wording import Tile, percent
 from mhpatchcore.runtime.arrays import Doubles
-from mhpatchcore.runtime.files import atomic_path
+from mhpatchcore.runtime.files import write_text
 from mhpatchcore.scoring.maps import combined_map
 
 MAX_SUSPECTS = 12
@@ -43,9 +43,7 @@ LEVEL_NAMES = {0.5: "half of the patches", 0.9: "90 %", 0.99: "99 %", 1.0: "all 
 
 
 def write_fit_report(study: Study, name: str, path: str | Path, telemetry: Mapping[str, Any]) -> None:
-    with atomic_path(path) as temporary:
-        # file names may hold bytes that are no text
-        temporary.write_text(render(study, name, telemetry), encoding="utf-8", errors="replace")
+    write_text(path, render(study, name, telemetry))
 
 
 def render(study: Study, name: str, telemetry: Mapping[str, Any]) -> str:

@@ -22,7 +22,7 @@ from mhpatchcore.report.page import render_page
 from mhpatchcore.report.pictures import MASK_SIDE, encoded, outline_path
 from mhpatchcore.report.wording import Tile, percent, settings
 from mhpatchcore.runtime.arrays import Array
-from mhpatchcore.runtime.files import atomic_path
+from mhpatchcore.runtime.files import write_text
 
 SHOWN, SHOWN_GROUPS, SHOWN_OF_GROUP = 6, 6, 4
 PHOTO_SIDE, SMALL_SIDE = 800, 320
@@ -51,9 +51,7 @@ class Shown:
 
 
 def write_look_report(look: Look, suggested: Sequence[Suggestion], path: str | Path) -> None:
-    with atomic_path(path) as temporary:
-        # file names may hold bytes that are no text
-        temporary.write_text(render(look, suggested), encoding="utf-8", errors="replace")
+    write_text(path, render(look, suggested))
 
 
 def render(look: Look, suggested: Sequence[Suggestion]) -> str:
