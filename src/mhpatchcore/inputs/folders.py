@@ -101,8 +101,7 @@ def _tell_unread(place: str | Path, unread: list[str]) -> None:
     if unread:
         some = ", ".join(sorted(unread)[:NAMED]) + ", …" * (len(unread) > NAMED)
         warnings.warn(
-            f"{len(unread)} of the files in {place} cannot be read and are left out ({some}): "
-            "save them as PNG, TIFF or JPEG",
+            f"left out of {place}: {len(unread)} in formats that are not read ({some}); save as PNG, TIFF or JPEG",
             ImageWarning,
             stacklevel=3,
         )
