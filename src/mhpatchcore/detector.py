@@ -85,7 +85,7 @@ class Detector:
         K: rows of the bank.
         false_alarm: the share of normal images that may be rejected, 0.01 or "1%".
         seed: of everything random.
-        exclude_suspicious: leave out the images that stand farthest from the rest: so many (an int), or a share of
+        exclude_suspicious: leave out the images that differ most from the rest: so many (an int), or a share of
             them (a float).
         execution: how the work is done: workers, memory, progress.
         client: of a Dask cluster (`dask.distributed.Client`), whose workers do the work; they must reach the images and

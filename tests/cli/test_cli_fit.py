@@ -61,6 +61,15 @@ def test_several_images_without_calibration_are_told_apart_from_one(
     assert ran.code == 0 and "it was not calibrated" in ran.err
 
 
+def test_copies_of_one_part_are_told_as_such(run: Run, good: Path, tmp_path: Path) -> None:
+    for i in range(3):
+        (tmp_path / "copies").mkdir(exist_ok=True)
+        (tmp_path / "copies" / f"{i}.png").write_bytes((good / "000.png").read_bytes())
+    ran = run("fit", tmp_path / "copies", "-o", tmp_path / "part.mhpc", *SMALL)
+    assert ran.code == 0 and "its images are near-duplicates of each other" in ran.err
+    assert "next: mhpatchcore score" not in ran.out  # it would judge nothing
+
+
 def test_flags_win_over_the_file_and_the_file_over_the_preset(run: Run, good: Path, tmp_path: Path) -> None:
     settings = tmp_path / "settings.toml"
     settings.write_text(
@@ -189,7 +198,7 @@ def test_values_of_the_wrong_kind_are_wrong_usage(
         ('layers = "block4"', ("layers must be a list of texts",)),
         ('shuffle = "no"', ("shuffle must be true or false",)),
         ("K = true", ("K must be a whole number",)),
-        ('alpha = "most"', ("alpha takes a share", "'most'")),
+        ('alpha = "most"', ("alpha must be a share", "'most'")),
         ("K = ", ("not TOML", "K = 1000")),
         (None, ("cannot read settings", "No such file")),
     ],

@@ -165,7 +165,12 @@ def test_images_that_cannot_be_read_are_named(run: Run, folders: Path) -> None:
     ran = run("fit", folders / "a", "-o", folders / "part.mhpc", *SMALL)
     assert ran.code == 0 and "learnt from 4 images" in ran.out
     (line,) = ran.err.splitlines()
-    assert line.startswith("warning: 4 of the files in ") and "1.heic" in line and "…" in line
+    assert (
+        line.startswith("warning: left out of ")
+        and "4 in formats" in line
+        and "1.heic" in line
+        and "…" in line
+    )
     assert "notes.txt" not in line and ".5.heic" not in line and "save them as PNG" in line
 
 

@@ -207,8 +207,15 @@ def _mvtec_like(root: Path, labels: Labels) -> Dataset:
             if anomalous and mask is None and (root / "ground_truth").is_dir():
                 problems.append(f"no mask for {path}")
             test.append(Sample(path, folder.name, anomalous, mask if anomalous else None))
-        problems += [f"no image for mask {path}" for path in masks.values() if anomalous]
+        problems += _without_image(list(masks.values())) if anomalous else []
     return Dataset(root.name, tuple(train), tuple(test), tuple(problems))
+
+
+def _without_image(masks: list[Path]) -> list[str]:
+    """One line about the masks of a folder that belong to no image."""
+    if len(masks) < 2:
+        return [f"no image for mask {path}" for path in masks]
+    return [f"no image for {len(masks)} masks in {masks[0].parent}, for example {masks[0].name}"]
 
 
 def _visa(root: Path, split: Path) -> Dataset:

@@ -133,6 +133,12 @@ def _shapes(look: Look) -> Iterator[Suggestion]:
         )
 
 
+def shown_by_a_pixel(look: Look) -> str:
+    """What a pixel of the finest view shows of an image."""
+    side = f"{look.pixels_per_pixel:.2g}"
+    return f"{side} × {side} pixels of the image"
+
+
 def _large(look: Look) -> Iterator[Suggestion]:
     if look.config.tiled or look.pixels_per_pixel < LARGE:
         return
@@ -140,8 +146,8 @@ def _large(look: Look) -> Iterator[Suggestion]:
     tiles = next(size for size in _tilings() if _views(look, size) <= MOST_TILES or size.zoom <= 0.25)
     yield Suggestion(
         "See small defects in tiles",
-        f"one pixel of the finest view stands for {look.pixels_per_pixel:.2g} × {look.pixels_per_pixel:.2g} pixels of "
-        f"the image; {_views(look, tiles)} tiles for an image show them{_zoomed(tiles)}, in as many times the time",
+        f"a pixel of the finest view shows {shown_by_a_pixel(look)}; {_views(look, tiles)} tiles for an image show "
+        f"them{_zoomed(tiles)}, in as many times the time",
         f"--size {coarse},{tiles}",
     )
 

@@ -15,7 +15,7 @@ from mhpatchcore.inputs.sources import spread
 from mhpatchcore.inputs.views import Opened, Placed, opened
 from mhpatchcore.inputs.window import Window
 from mhpatchcore.inspection.look import CELL, Glance, Look
-from mhpatchcore.inspection.suggestions import Suggestion
+from mhpatchcore.inspection.suggestions import Suggestion, shown_by_a_pixel
 from mhpatchcore.report.drawing import screen_pixels, screen_size
 from mhpatchcore.report.figures import BLUE, GREY, STYLE, VERMILION, figure_bytes, plot
 from mhpatchcore.report.page import render_page
@@ -87,7 +87,7 @@ def _tiles(look: Look) -> list[Tile]:
     (height, width), common = look.sizes.most_common(1)[0]
     kind, alike = look.kinds.most_common(1)[0]
     copies = len(look.images) - look.distinct
-    behind = f"{look.pixels_per_pixel:.2g} pixels of the image, each way, behind one of the finest"
+    behind = f"a pixel of the finest shows {shown_by_a_pixel(look)}"
     n = min(look.distinct, look.config.calibration_images)
     rate = max(look.config.false_alarm, 1 / (n + 1))
     return [
