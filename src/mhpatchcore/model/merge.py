@@ -84,8 +84,7 @@ def _shared_images(one: Model, other: Model) -> bool:
 
 def _told(value: object) -> str:
     """A setting in a message: sizes as they are given."""
-    several = isinstance(value, list | tuple)
-    return ", ".join(map(str, value)) or "none" if several else str(value)
+    return ", ".join(map(str, value)) or "none" if isinstance(value, list | tuple) else str(value)
 
 
 def _check_equal(pair: str, what: str, ours: object, theirs: object) -> None:
