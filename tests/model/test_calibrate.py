@@ -52,6 +52,17 @@ def test_copies_count_once(detector: Detector) -> None:
     assert len(told) == 1 and told[0].startswith("12 of 18 images are near-duplicates")
 
 
+def test_images_are_added_once(detector: Detector) -> None:
+    """Added twice, the same parts would promise a smaller rate than they support."""
+    fresh, told = vials(50, 6), list[str]()
+    added = detector.calibrated(0.2, fresh, add=True)
+    with pytest.raises(UserError, match="counts all of these images already"):
+        added.calibrated(0.2, fresh, add=True)
+    more = added.calibrated(0.2, vials(54, 4), add=True, execution=Execution(warn=told.append))
+    assert more.calibration.n == added.calibration.n + 2
+    assert told == ["2 of 4 images count in the threshold already: left out"]
+
+
 def test_a_calibrated_model_survives_its_file(detector: Detector, tmp_path: Path) -> None:
     changed = detector.calibrated(0.2, vials(50, 6), add=True)
     changed.save(tmp_path / "part.mhpc")
