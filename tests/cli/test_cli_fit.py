@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -59,6 +64,22 @@ def test_several_images_without_calibration_are_told_apart_from_one(
 ) -> None:
     ran = run("fit", good, "-o", tmp_path / "part.mhpc", *SMALL, "--calibration", "none")
     assert ran.code == 0 and "it was not calibrated" in ran.err
+
+
+def test_a_fit_that_is_told_to_end_leaves_nothing_behind(good: Path, tmp_path: Path, graphs: Path) -> None:
+    """Descriptors of many images are gigabytes, and `kill`, systemd and containers send this signal."""
+    (tmp_path / "tmp").mkdir()
+    command = [sys.executable, "-m", "mhpatchcore", "fit", good, "-o", tmp_path / "part.mhpc", "-K", "20000"]
+    environment = {**os.environ, "TMPDIR": str(tmp_path / "tmp"), "MHPATCHCORE_CACHE": str(graphs)}
+    with subprocess.Popen(list(map(str, command)), env=environment, stderr=subprocess.PIPE) as process:
+        end = time.monotonic() + 60
+        while not any((tmp_path / "tmp").iterdir()):
+            assert time.monotonic() < end and process.poll() is None
+            time.sleep(0.01)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == -signal.SIGTERM
+        assert process.stderr is not None and b"Traceback" not in process.stderr.read()
+    assert files_below(tmp_path) == [] and not any((tmp_path / "tmp").iterdir())
 
 
 def test_copies_of_one_part_are_told_as_such(run: Run, good: Path, tmp_path: Path) -> None:

@@ -7,7 +7,8 @@ import os
 import signal
 import sys
 import warnings
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 from mhpatchcore.cli.console import warn
 from mhpatchcore.errors import UserError
@@ -26,7 +27,8 @@ def main() -> None:
         from mhpatchcore.cli.app import app
 
         try:
-            app(prog_name="mhpatchcore")
+            with _ending_in_order():
+                app(prog_name="mhpatchcore")
         finally:
             sys.stdout.flush()
     except OSError as error:
@@ -51,6 +53,34 @@ def main() -> None:
             signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
         print("interrupted", file=sys.stderr, flush=True)
         sys.exit(INTERRUPTED)
+
+
+@contextmanager
+def _ending_in_order() -> Iterator[None]:
+    """A signal to end unwinds the program first, as Ctrl-C does: temporary folders go, which may hold gigabytes.
+
+    Then it ends by that signal, as whoever sent it expects.
+    """
+    came: list[int] = []
+
+    def end(number: int, _: object) -> None:
+        came.append(number)
+        raise SystemExit
+
+    before = {}
+    with suppress(ValueError):  # not in the main thread
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) == signal.SIG_DFL:  # nohup ignores one of them
+                before[number] = signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for known, handler in before.items():
+            signal.signal(known, handler)
+        if came:
+            with suppress(OSError):
+                sys.stdout.flush()
+            signal.raise_signal(came[0])
 
 
 def _open_closed_streams() -> None:

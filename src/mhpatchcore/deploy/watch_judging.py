@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
+from threading import Lock
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -96,22 +97,34 @@ def _read(status: int, body: bytes, retry_after: str | None) -> dict[str, Any]:
     raise UnavailableError(str(told), float(retry_after) if retry_after and retry_after.isdigit() else 1.0)
 
 
-def patiently(judge: Judge, stopped: Callable[[float], bool], tell: Callable[[str], None]) -> Judge:
-    """A judge that is asked again until it answers. `stopped(seconds)` waits, and says whether to give up."""
+class Patient:
+    """A judge that is asked again until it answers. `stopped(seconds)` waits, and says whether to give up.
 
-    def asked(path: Path, part: str) -> dict[str, Any]:
-        said = ""
+    `waits` says why there is no answer now, and is empty where there is one. Each reason is told once.
+    """
+
+    def __init__(self, judge: Judge, stopped: Callable[[float], bool], tell: Callable[[str], None]) -> None:
+        self._judge, self._stopped, self._tell = judge, stopped, tell
+        self._lock = Lock()
+        self.waits = ""
+
+    def __call__(self, path: Path, part: str) -> dict[str, Any]:
         while True:
             try:
-                return judge(path, part)
+                answer = self._judge(path, part)
             except UnavailableError as error:
-                if said != str(error):
-                    said = str(error)
-                    tell(said)
-                if stopped(error.seconds):
+                self._silent(str(error))
+                if self._stopped(error.seconds):
                     raise
+            else:
+                self.waits = ""
+                return answer
 
-    return asked
+    def _silent(self, why: str) -> None:
+        with self._lock:
+            is_new, self.waits = why != self.waits, why
+        if is_new:
+            self._tell(why)
 
 
 def now() -> str:
