@@ -67,7 +67,7 @@ def test_a_link_stays_and_what_it_points_to_is_written(tmp_path: Path) -> None:
 
 def test_a_pipe_is_not_replaced(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(UserError, match="pipe: it is no file that can be replaced"):
+    with pytest.raises(UserError, match="pipe: it is not a file that can be replaced"):
         write_text(tmp_path / "pipe", "x")
     assert (tmp_path / "pipe").is_fifo()
 
@@ -75,7 +75,7 @@ def test_a_pipe_is_not_replaced(tmp_path: Path) -> None:
 def test_the_pipe_is_named_as_it_was_given(tmp_path: Path) -> None:
     reading, writing = os.pipe()
     (tmp_path / "out.csv").symlink_to(f"/proc/self/fd/{writing}")
-    with pytest.raises(UserError, match=r"out\.csv: it is no file that can be replaced"):
+    with pytest.raises(UserError, match=r"out\.csv: it is not a file that can be replaced"):
         write_text(tmp_path / "out.csv", "x")
     os.close(reading)
     os.close(writing)

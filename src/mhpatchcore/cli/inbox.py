@@ -69,7 +69,9 @@ def add(
     box, added = inbox_of(model, inbox), []
     for image in list_images(given_images(images)):
         if not isinstance(image, str | Path) or not Path(image).is_file():
-            raise UserError(f"{image} is no file of its own: the inbox keeps single files; export it first")
+            raise UserError(
+                f"{image} is not a file of its own: the inbox keeps single files; export it first"
+            )
         result = detector.score(image)
         said = Said(result.score, result.threshold, result.p_value, result.verdict, sha256)
         added.append(

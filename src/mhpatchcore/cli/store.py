@@ -90,7 +90,7 @@ def parse_age(text: str) -> float:
     """
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smhdw])\s*", text)
     if match is None:
-        raise UserError(f"'{text}' is no age; write it like 12h, 30d or 4w")
+        raise UserError(f"'{text}' is not an age; write it like 12h, 30d or 4w")
     return float(match[1]) * SECONDS[match[2]]
 
 

@@ -57,7 +57,7 @@ def opened(path: Path, write: bool = False) -> Iterator[sqlite3.Connection]:
             if not there:
                 _make_tables(db)
             if _kind(db) != (KIND, SCHEMA):
-                raise UserError(f"{path} is no inbox of this version: name another file")
+                raise UserError(f"{path} is not an inbox of this version: name another file")
             with db:
                 db.execute("BEGIN IMMEDIATE" if write else "BEGIN")
                 yield db

@@ -55,7 +55,7 @@ def by_service(address: str, token: str | None) -> Judge:
     url = urlsplit(address)
     if not url.hostname or not url.path.startswith("/v1/models/"):
         raise UserError(
-            f"{address} is no model of a service; it looks like http://127.0.0.1:8080/v1/models/NAME"
+            f"{address} is not a model of a service; it looks like http://127.0.0.1:8080/v1/models/NAME"
         )
     kind = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
     headers = {"Content-Type": "application/octet-stream"}

@@ -69,7 +69,7 @@ def open_bytes(name: str | Path, whole: bool = True) -> BinaryIO:
     if url is not None:
         return _open_url(url, whole)
     if Path(name).exists() and not Path(name).is_file():  # a device or a pipe may have no end
-        raise ImageError(f"cannot read image {name}: it is no file; give images, or folders of them")
+        raise ImageError(f"cannot read image {name}: it is not a file; give images, or folders of them")
     try:
         return Path(name).open("rb")
     except (FileNotFoundError, NotADirectoryError):

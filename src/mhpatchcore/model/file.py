@@ -236,7 +236,7 @@ def _metadata(content: bytes, name: str) -> dict[str, str]:
             raise ValueError("its metadata are not texts")
         return dict(metadata)
     except DAMAGE as error:
-        raise _damaged(name, error, "truncated or no model file") from error
+        raise _damaged(name, error, "truncated, or not a model file") from error
 
 
 def _read_tensors(content: bytes, name: str) -> dict[str, Array]:
@@ -246,7 +246,7 @@ def _read_tensors(content: bytes, name: str) -> dict[str, Array]:
     try:
         return dict(deserialised(content))
     except (SafetensorError, *DAMAGE) as error:
-        raise _damaged(name, error, "truncated or no model file") from error
+        raise _damaged(name, error, "truncated, or not a model file") from error
 
 
 def _in_order(content: bytes) -> bytes:

@@ -42,7 +42,7 @@ def atomic_path(target: str | Path) -> Iterator[Path]:
             yield temporary
         return
     if Path(target).exists() and not (Path(target).is_file() or Path(target).is_dir()):
-        raise UserError(f"cannot write {target}: it is no file that can be replaced; choose another place")
+        raise UserError(f"cannot write {target}: it is not a file that can be replaced; choose another place")
     target = Path(os.path.realpath(target))  # a link stays, and what it points to is written
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
