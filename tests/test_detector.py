@@ -138,3 +138,37 @@ def test_a_verdict_has_three_values() -> None:
         "anomalous": (True, True, False),
         "no threshold": (False, None, True),
     }
+
+
+def test_what_it_says_of_itself() -> None:
+    assert repr(small_detector()).endswith(
+        f"8 images, 200 bank rows, threshold {small_detector().threshold:.4g} for 11.11% false alarms)"
+    )
+    assert repr(Detector.fit(vials(0, 1), Config(sizes=96, K=50))).endswith(
+        "1 image, 50 bank rows, no threshold)"
+    )
+
+
+def test_a_share_may_be_in_percent() -> None:
+    assert Config(false_alarm="5%").false_alarm == 0.05  # type: ignore[arg-type]
+    assert small_detector().calibrated("20%").calibration.false_alarm == 0.2
+    with pytest.raises(UserError, match=r"false_alarm must be a share such as 5% or 0\.05, not 'few'"):
+        Config(false_alarm="few")  # type: ignore[arg-type]
+
+
+def test_what_is_no_config_and_no_detector_gets_a_sentence() -> None:
+    with pytest.raises(UserError, match="preset=") as refused:
+        Detector.fit(vials(0, 1), "fast")  # type: ignore[arg-type]
+    assert "'fast'" in str(refused.value)
+    with pytest.raises(UserError, match="only detectors can be merged, not None"):
+        small_detector().merged(None)  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="not 'foo'"):
+        Config(sizes="foo")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("given", ["", [""]])
+def test_an_empty_path_is_not_the_folder_one_is_in(given: str | list[str]) -> None:
+    """A variable that was not set would make a model of whatever lies around."""
+    for ask in (Detector.fit, small_detector().score):
+        with pytest.raises(UserError, match="path of the images is empty"):
+            ask(given)

@@ -52,6 +52,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "seed": (0, inf),
 }
 SIDE = (32, 2048)
+SHARES = ("false_alarm", "variance", "fraction", "alpha")  # 0.05 or "5%"
 MOST_SIZES = 4
 POOLS = (1, 2, 4)
 ZOOM = (0.02, 8.0)
@@ -152,7 +153,7 @@ class Config:
             raise UserError("tiles show the whole image, and resize crops it: leave one of them out")
         if self.pose != "none" and (self.tiled or self.resize is not None):
             raise UserError("a part in its pose is seen as a whole: leave out pose, or tiles and resize")
-        for name in ("variance", "fraction", "alpha", "false_alarm"):
+        for name in SHARES:
             value = getattr(self, name)
             if value is not None and not (0 < value < 1 or (value == 1 and name in ("variance", "fraction"))):
                 raise UserError(f"{name} lies between 0 and 1, such as 0.05 or 5%, not {value}")
@@ -200,6 +201,8 @@ def of_its_kind(name: str, value: Any) -> Any:
     >>> import numpy as np
     >>> of_its_kind("K", np.int64(5)), of_its_kind("sigma", 2), of_its_kind("resize", None)
     (5, 2.0, None)
+    >>> of_its_kind("false_alarm", "5%")
+    0.05
     """
     if name == "layers":
         if isinstance(value, str) or not all(isinstance(layer, str) for layer in value or ()):
@@ -213,6 +216,10 @@ def of_its_kind(name: str, value: Any) -> Any:
         return parse_roi(value)
     if name not in _hints():
         raise UserError(f"unknown setting '{name}'; there are: {', '.join(sorted(_hints()))}")
+    if name in SHARES and isinstance(value, str):
+        with suppress(ValueError):
+            return parse_share(value)
+        raise UserError(f"{name} must be a share such as 5% or 0.05, not {value!r}")
     hint = _hints()[name]
     wanted = getattr(hint, "__args__", (hint,))
     if value is None and type(None) in wanted:
@@ -244,11 +251,8 @@ def parse_sizes(value: Any) -> tuple[Size, ...]:
     >>> parse_sizes("tile:512@0.5")
     (Size(height=512, width=512, pool=1, zoom=0.5),)
     """
-    if isinstance(value, Size):
-        value = [value]
-    if isinstance(value, str):
-        value = [part.strip() for part in value.split(",")]
-    scales = value if isinstance(value, list | tuple) else [value]
+    parts = [part.strip() for part in value.split(",")] if isinstance(value, str) else value
+    scales = parts if isinstance(parts, list | tuple) and not isinstance(parts, Size) else [parts]
     found = tuple(_parse_size(scale, value) for scale in scales)
     if not 1 <= len(found) <= MOST_SIZES or len(set(found)) < len(found):
         raise UserError(f"sizes are 1 to {MOST_SIZES} different ones, such as 224 or 224,448, not {value!r}")

@@ -68,7 +68,7 @@ class Detector:
         weights: str | Path | None = None,
         sizes: int | str | Sequence[int | str | Size] | None = None,
         K: int | None = None,
-        false_alarm: float | None = None,
+        false_alarm: float | str | None = None,
         seed: int | None = None,
         exclude_suspicious: int | float = 0,
         execution: Execution | None = None,
@@ -83,9 +83,9 @@ class Detector:
         backbone, weights: the network by name, or an .onnx file; and a local file of weights for it.
         sizes: what the network sees, in pixels: 224, "224x640" (height x width), or several scales: "224,448".
         K: rows of the bank.
-        false_alarm: the share of normal images that may be rejected.
+        false_alarm: the share of normal images that may be rejected, 0.01 or "1%".
         seed: of everything random.
-        exclude_suspicious: leave out the images that stand farthest from the rest: so many (an int), or a share of
+        exclude_suspicious: leave out the images that differ most from the rest: so many (an int), or a share of
             them (a float).
         execution: how the work is done: workers, memory, progress.
         client: of a Dask cluster (`dask.distributed.Client`), whose workers do the work; they must reach the images and
@@ -95,6 +95,8 @@ class Detector:
             raise UserError(
                 "give a preset or a config: a config of a preset is `presets.preset(name).config`"
             )
+        if not isinstance(config, Config | None):
+            raise UserError(f"config is a Config, not {config!r:.40}: a preset is named by preset=...")
         recipe = named_preset(preset).config if preset is not None else config or Config()
         given = {"backbone": backbone, "sizes": sizes, "K": K, "false_alarm": false_alarm, "seed": seed}
         recipe = recipe.with_changes(**{name: value for name, value in given.items() if value is not None})
@@ -134,7 +136,7 @@ class Detector:
 
     def calibrated(
         self,
-        false_alarm: float | None = None,
+        false_alarm: float | str | None = None,
         images: Images | None = None,
         *,
         add: bool = False,
@@ -164,6 +166,9 @@ class Detector:
 
     def merged(self, *others: Detector) -> Detector:
         """One model of what this one and the others have learnt, whatever their order."""
+        for other in others:
+            if not isinstance(other, Detector):
+                raise UserError(f"only detectors can be merged, not {other!r:.40}: load the file first")
         return Detector(merged([self.model, *(other.model for other in others)]))
 
     @overload
@@ -323,10 +328,14 @@ class Detector:
         return _from_bytes, (to_bytes(self.model),)
 
     def __repr__(self) -> str:
-        return (
-            f"Detector({self.scales[0].backbone.info.name}, {self.model.n_learnt} images, {self.model.rows} bank "
-            f"rows, threshold {self.threshold:.4g} at {self.calibration.supported_rate:.2g} false alarms)"
+        n, calibration = self.model.n_learnt, self.calibration
+        threshold = (
+            f"threshold {self.threshold:.4g} for {calibration.supported_rate:.2%} false alarms"
+            if calibration.n
+            else "no threshold"
         )
+        learnt = f"{n} image{'s' * (n != 1)}, {self.model.rows} bank rows"
+        return f"Detector({self.scales[0].backbone.info.name}, {learnt}, {threshold})"
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from functools import partial
@@ -175,8 +176,36 @@ def test_interruption_is_said_and_has_its_own_code(
         raise KeyboardInterrupt
 
     monkeypatch.setattr("mhpatchcore.cli.info.read_document", interrupted)
+    before = signal.getsignal(signal.SIGINT)
     ran = run("info", model)
+    signal.signal(signal.SIGINT, before)
     assert (ran.code, ran.err.strip()) == (130, "interrupted")
+
+
+def test_a_second_interruption_ends_at_once(model: Path) -> None:
+    """While threads are at work: the interpreter would go away under them, and abort."""
+    program = (
+        "import threading, time, mhpatchcore.cli.info as info, mhpatchcore.cli as cli\n"
+        "def interrupted(*_):\n"
+        "    threading.Thread(target=time.sleep, args=(60,)).start()\n"
+        "    raise KeyboardInterrupt\n"
+        "info.read_document = interrupted\n"
+        "cli.main()\n"
+    )
+    command = [sys.executable, "-c", program, "info", str(model)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None and process.stderr.readline() == "interrupted\n"
+        process.send_signal(signal.SIGINT)
+        assert (process.wait(30), process.stderr.read()) == (130, "")
+
+
+def test_output_that_nobody_reads_has_its_own_code(model: Path) -> None:
+    """Code 1 would mean that an anomaly was found."""
+    command = [sys.executable, "-m", "mhpatchcore", "info", str(model)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.close()
+        assert (process.wait(30), process.stderr.read()) == (141, "")
 
 
 def test_a_pipe_sees_no_bars(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -59,6 +64,31 @@ def test_several_images_without_calibration_are_told_apart_from_one(
 ) -> None:
     ran = run("fit", good, "-o", tmp_path / "part.mhpc", *SMALL, "--calibration", "none")
     assert ran.code == 0 and "it was not calibrated" in ran.err
+
+
+def test_a_fit_that_is_told_to_end_leaves_nothing_behind(good: Path, tmp_path: Path, graphs: Path) -> None:
+    """Descriptors of many images are gigabytes, and `kill`, systemd and containers send this signal."""
+    (tmp_path / "tmp").mkdir()
+    command = [sys.executable, "-m", "mhpatchcore", "fit", good, "-o", tmp_path / "part.mhpc", "-K", "20000"]
+    environment = {**os.environ, "TMPDIR": str(tmp_path / "tmp"), "MHPATCHCORE_CACHE": str(graphs)}
+    with subprocess.Popen(list(map(str, command)), env=environment, stderr=subprocess.PIPE) as process:
+        end = time.monotonic() + 60
+        while not any((tmp_path / "tmp").iterdir()):
+            assert time.monotonic() < end and process.poll() is None
+            time.sleep(0.01)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == -signal.SIGTERM
+        assert process.stderr is not None and b"Traceback" not in process.stderr.read()
+    assert files_below(tmp_path) == [] and not any((tmp_path / "tmp").iterdir())
+
+
+def test_copies_of_one_part_are_told_as_such(run: Run, good: Path, tmp_path: Path) -> None:
+    for i in range(3):
+        (tmp_path / "copies").mkdir(exist_ok=True)
+        (tmp_path / "copies" / f"{i}.png").write_bytes((good / "000.png").read_bytes())
+    ran = run("fit", tmp_path / "copies", "-o", tmp_path / "part.mhpc", *SMALL)
+    assert ran.code == 0 and "its images are near-duplicates of each other" in ran.err
+    assert "next: mhpatchcore score" not in ran.out  # it would judge nothing
 
 
 def test_flags_win_over_the_file_and_the_file_over_the_preset(run: Run, good: Path, tmp_path: Path) -> None:
@@ -189,7 +219,7 @@ def test_values_of_the_wrong_kind_are_wrong_usage(
         ('layers = "block4"', ("layers must be a list of texts",)),
         ('shuffle = "no"', ("shuffle must be true or false",)),
         ("K = true", ("K must be a whole number",)),
-        ('alpha = "most"', ("alpha takes a share", "'most'")),
+        ('alpha = "most"', ("alpha must be a share", "'most'")),
         ("K = ", ("not TOML", "K = 1000")),
         (None, ("cannot read settings", "No such file")),
     ],

@@ -116,6 +116,15 @@ def test_linked_folders_are_followed_and_loops_end(run: Run, model: Path, folder
     assert scored(ran) == [f"linked/{i:03d}.png" for i in range(4)]
 
 
+def test_a_link_that_leads_nowhere_is_an_image_that_cannot_be_read(
+    run: Run, model: Path, folders: Path
+) -> None:
+    (folders / "a" / "gone.png").symlink_to(folders / "elsewhere.png")
+    ran = run("score", model, folders / "a", "--json")
+    assert ran.code == 3 and "there is no image" in ran.err and "gone.png" in ran.err
+    assert [row["verdict"] for row in json.loads(ran.out)].count("unreadable") == 1
+
+
 def test_a_real_folder_goes_before_a_link_to_it(run: Run, model: Path, folders: Path) -> None:
     (folders / "0 link").symlink_to(folders / "b")
     (folders / "a" / "link").symlink_to(folders / "b")
@@ -156,8 +165,9 @@ def test_images_that_cannot_be_read_are_named(run: Run, folders: Path) -> None:
     ran = run("fit", folders / "a", "-o", folders / "part.mhpc", *SMALL)
     assert ran.code == 0 and "learnt from 4 images" in ran.out
     (line,) = ran.err.splitlines()
-    assert line.startswith("warning: 4 of the files in ") and "1.heic" in line and "…" in line
-    assert "notes.txt" not in line and ".5.heic" not in line and "save them as PNG" in line
+    assert line.startswith("warning: left out of ")
+    assert all(words in line for words in ("4 in formats that are not read", "1.heic", "…", "save as PNG"))
+    assert "notes.txt" not in line and ".5.heic" not in line
 
 
 def png_header(path: Path, width: int, height: int) -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
@@ -137,6 +138,17 @@ def test_masks_have_the_size_of_their_images(run: Run, strict: Path, tmp_path: P
         assert (file.mode, file.size) == ("L", (100, 60))
     assert set(np.unique(mask)) <= {0, 255} and mask.any()
     assert np.array_equal(mask > 0, Detector.load(strict).score(image).mask)
+
+
+def test_names_that_are_no_text_have_regions_too(
+    run: Run, strict: Path, images: Path, tmp_path: Path
+) -> None:
+    odd = tmp_path / os.fsdecode(b"caf\xe9.png")
+    odd.write_bytes((images / "050.png").read_bytes())
+    table, coco = tmp_path / "regions.csv", tmp_path / "regions.json"
+    assert run("score", strict, odd, "--regions", table, "--coco", coco).code == 0
+    assert r"caf\udce9.png" in table.read_text(encoding="utf-8")
+    assert json.loads(coco.read_text())["images"][0]["file_name"] == str(odd)
 
 
 def test_regions_as_csv_and_coco(run: Run, strict: Path, images: Path, tmp_path: Path) -> None:

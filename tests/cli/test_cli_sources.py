@@ -73,7 +73,7 @@ def test_deep_images_all_the_way(run: Run, tmp_path: Path) -> None:
     ran = run("evaluate", model, data, "--report", tmp_path / "report.html")
     assert ran.code == 0, ran
     ran = run("score", model, write_vials(tmp_path / "shallow", 1), data / "test/good", "--json")
-    assert ran.code == 3 and "000.png is 8-bit, and the model was fitted on 16-bit images" in ran.err
+    assert ran.code == 3 and "000.png is 8-bit, and the model is for 16-bit images" in ran.err
 
 
 def test_the_window_does_not_hang_on_how_the_work_is_done(run: Run, tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_stacks_all_the_way(run: Run, tmp_path: Path, monkeypatch: pytest.Monkey
     ran = run("calibrate", "part.mhpc", "--with", "more/{cam0,cam1}", "-o", "new.mhpc")
     assert ran.code == 0, ran
     ran = run("score", "part.mhpc", "cam0/test/good/020.png")
-    assert ran.code == 3 and "one frame, and the model was fitted on a stack of 2 frames" in ran.err
+    assert ran.code == 3 and "one frame, and the model is for a stack of 2 frames" in ran.err
     Path("cam1/test/good/021.png").unlink()
     told = ("cam1/test/good has no frame 021.png", "cam0/test/good")
     assert_one_line_error(run("score", "part.mhpc", "--stack", "cam0/test/good", "cam1/test/good"), 2, *told)
@@ -186,7 +186,7 @@ def test_deep_arrays(kind: str) -> None:
     assert detector.score(deep(20, 1)[0]).score == pytest.approx(
         small_detector().score(vials(20, 1)[0]).score, rel=0.5
     )
-    with pytest.raises(ImageError, match="is 8-bit, and the model was fitted on"):
+    with pytest.raises(ImageError, match="is 8-bit, and the model is for"):
         detector.score(vials(20, 1)[0])
 
 

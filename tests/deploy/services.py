@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -80,12 +79,12 @@ def running(*arguments: object) -> Iterator[Running]:
 
 
 def _wait_until_ready(process: subprocess.Popen[str], url: str) -> None:
-    for _ in range(300):
-        if process.poll() is not None:
-            raise AssertionError(process.stdout.read() if process.stdout else "")
-        try:
-            if httpx.get(f"{url}/v2/health/ready").status_code == 200:
-                return
-        except httpx.TransportError:
-            time.sleep(0.1)
-    raise AssertionError("the service did not start")
+    """The address is printed once the service takes requests, and not before."""
+    assert process.stdout is not None
+    printed = []
+    for line in process.stdout:
+        printed.append(line)
+        if line.startswith("serving "):
+            assert line.endswith(f" at {url}\n") and httpx.get(f"{url}/v2/health/ready").status_code == 200
+            return
+    raise AssertionError("".join(printed))

@@ -107,7 +107,7 @@ def flip_a_byte(path: Path) -> None:
 
 
 DAMAGE: dict[str, tuple[Callable[[Path], Any], str]] = {
-    "no bundle": (lambda folder: (folder / "SHA256SUMS").unlink(), "no bundle"),
+    "no bundle": (lambda folder: (folder / "SHA256SUMS").unlink(), "not a bundle"),
     "a model is missing": (lambda folder: (folder / "model.mhpc").unlink(), "model.mhpc is missing"),
     "a byte of the model": (lambda folder: flip_a_byte(folder / "model.mhpc"), "model.mhpc is damaged"),
     "a byte of the export": (lambda folder: flip_a_byte(folder / "model.onnx"), "model.onnx is damaged"),

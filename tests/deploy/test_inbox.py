@@ -89,7 +89,7 @@ def test_another_file_is_not_taken_for_an_inbox(inbox: Inbox, tmp_path: Path) ->
     with sqlite3.connect(foreign) as db:
         db.execute("CREATE TABLE secrets (x)")
     before = foreign.read_bytes()
-    with pytest.raises(UserError, match="no inbox"):
+    with pytest.raises(UserError, match="not an inbox"):
         Inbox(foreign).add("part", "good", b"x")
     assert foreign.read_bytes() == before
     with pytest.raises(UserError, match="cannot use the inbox"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,21 @@ def test_wrong_usage_is_one_line(
 ) -> None:
     monkeypatch.chdir(folder)
     assert_one_line_error(run("serve", *arguments), code, words)
+
+
+def test_a_port_that_is_taken_is_one_line(run: Run, folder: Path) -> None:  # noqa: F811
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        ran = run("serve", folder / "vial.mhpc", "--port", port)
+    assert_one_line_error(ran, 2, f"port {port}", "already in use", "--port")
+    assert "serving" not in ran.out
+
+
+def test_a_host_that_is_not_this_machine_is_one_line(run: Run, folder: Path) -> None:  # noqa: F811
+    (folder / "secret").write_text("0123456789abcdef")
+    (folder / "secret").chmod(0o600)
+    ran = run("serve", folder / "vial.mhpc", "--host", "192.0.2.1", "--token-file", folder / "secret")
+    assert_one_line_error(ran, 2, "cannot listen at 192.0.2.1", "--host")
 
 
 def test_a_missing_extra_is_named(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811

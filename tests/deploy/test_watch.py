@@ -22,7 +22,7 @@ from mhpatchcore import Detector
 from mhpatchcore.deploy import watch as watching
 from mhpatchcore.deploy.watch import Arrivals, Line, finish_earlier, watched
 from mhpatchcore.deploy.watch_journal import Journal
-from mhpatchcore.deploy.watch_judging import UnavailableError
+from mhpatchcore.deploy.watch_judging import Patient, UnavailableError
 from mhpatchcore.errors import ImageError
 
 QUICK = ("--once", "--settle", "0", "--quiet")
@@ -46,6 +46,26 @@ def inbox(tmp_path: Path) -> Path:
 def rows(path: Path) -> list[dict[str, str]]:
     with path.open(newline="") as file:
         return list(csv.DictReader(file))
+
+
+def test_names_that_are_no_text_are_judged_as_others(
+    run: Run,  # noqa: F811
+    model: Path,
+    tmp_path: Path,
+) -> None:
+    """One such name would end the watch, and every later one."""
+    inbox, out, table = tmp_path / "inbox", tmp_path / "out", tmp_path / "results.csv"
+    inbox.mkdir()
+    name = os.fsdecode(b"caf\xe9")
+    (inbox / f"{name}.png").write_bytes(png(good(1)))
+    ran = run("watch", model, inbox, "--out", out, "--csv", table, *QUICK)
+    assert (ran.code, ran.err) == (0, "") and (out / f"{name}.json").exists()
+    assert run("watch", model, inbox, "--out", out, "--csv", table, "--sort", *QUICK).code == 0
+    assert [row["image"] for row in rows(table)] == [r"caf\udce9.png"]
+    with running(model) as service:
+        address = f"{service.url}/v1/models/vial"
+        assert run("watch", address, inbox, "--out", tmp_path / "other", *QUICK).code == 0
+    assert (tmp_path / "other" / f"{name}.json").exists()
 
 
 def test_files_are_judged_once_and_sorted(run: Run, model: Path, inbox: Path, tmp_path: Path) -> None:  # noqa: F811
@@ -214,13 +234,13 @@ def test_a_model_of_a_service_judges_and_its_page_sees_it(
 def test_files_wait_for_a_service_that_is_gone(run: Run, inbox: Path, tmp_path: Path) -> None:  # noqa: F811
     address = "http://127.0.0.1:9/v1/models/vial"
     ran = run("watch", address, inbox, "--out", tmp_path / "out", *QUICK)
-    assert ran.code == 0 and "does not answer" in ran.err
+    warned, error = ran.err.splitlines()  # not a line for every image and every try
+    assert ran.code == 2 and warned.startswith("warning: the service does not answer")
+    assert error.startswith("error: not all images were judged: the service does not answer")
     assert len(files_below(inbox)) == 3 and not (tmp_path / "out/a.json").exists()
 
 
 def test_somebody_who_is_away_is_asked_again(inbox: Path, tmp_path: Path) -> None:
-    from mhpatchcore.deploy.watch_judging import patiently
-
     answers = iter([UnavailableError("busy"), UnavailableError("busy"), {"verdict": "normal"}])
     said: list[str] = []
 
@@ -230,8 +250,9 @@ def test_somebody_who_is_away_is_asked_again(inbox: Path, tmp_path: Path) -> Non
             raise answer
         return answer
 
-    assert patiently(judge, lambda seconds: False, said.append)(inbox, "") == {"verdict": "normal"}
-    assert said == ["busy"]
+    patient = Patient(judge, lambda seconds: False, said.append)
+    assert patient(inbox, "") == {"verdict": "normal"}
+    assert said == ["busy"] and patient.waits == ""
 
 
 def test_a_table_that_somebody_else_writes_too_keeps_their_lines(inbox: Path, tmp_path: Path) -> None:

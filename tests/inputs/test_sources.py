@@ -155,7 +155,7 @@ def test_images_of_pillow_become_what_their_file_would_be(tmp_path: Path) -> Non
 def test_files_of_other_image_formats_are_named(tmp_path: Path) -> None:
     for name in ("a.png", "b.HEIC", "c.txt"):
         (tmp_path / name).touch()
-    with pytest.warns(ImageWarning, match=r"1 of the files .*b\.HEIC.* save them as PNG"):
+    with pytest.warns(ImageWarning, match=r"1 in formats that are not read .*b\.HEIC.* save as PNG"):
         assert images_below(tmp_path) == [tmp_path / "a.png"]
 
 

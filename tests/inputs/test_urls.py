@@ -124,7 +124,7 @@ def test_a_model_fitted_there_is_the_model_fitted_here(s3: str, parts: Path, tmp
     assert result.score == here.score(parts / "004.png").score
     with pytest.raises(ModelFileError, match=rf"there is nothing at {BUCKET}/models/other.mhpc"):
         Detector.load(f"{BUCKET}/models/other.mhpc")
-    with pytest.raises(ModelFileError, match=rf"{BUCKET}/parts/000.png is truncated or no model file"):
+    with pytest.raises(ModelFileError, match=rf"{BUCKET}/parts/000.png is truncated, or not a model file"):
         Detector.load(f"{BUCKET}/parts/000.png")
 
 

@@ -62,6 +62,8 @@ def test_facts_of_a_mixed_folder(tmp_path: Path) -> None:
     assert copies is not None and "1.png and saved_again.png" in copies.why
     other = suggested(found, "another shape")
     assert other is not None and "gray.jpg" in other.why
+    mixed = suggested(found, "all gray, or all in colour")
+    assert mixed is not None and "1 of 5 images are gray, for example gray.jpg" in mixed.why
     told = found.to_json()
     assert told["sizes"] == {f"{PIXELS} × {PIXELS}": 4, "96 × 64": 1} and told["views"] == ["224", "448/2"]
 

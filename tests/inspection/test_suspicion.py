@@ -13,6 +13,7 @@ from mhpatchcore import Config, Detector, Execution, UserError
 from mhpatchcore.demo.dataset import vial_image
 from mhpatchcore.inspection.coverage import LEVELS
 from mhpatchcore.inspection.suspicion import ImageChecks, parse_exclusion, second_image
+from mhpatchcore.scoring.combining import combined_peak
 from mhpatchcore.scoring.graph import EXCLUDED
 
 SMALL = Config(sizes=96, K=300, m_c=64, chunk_images=4)
@@ -51,6 +52,13 @@ def test_defects_among_the_normals_come_first(folder: Path) -> None:
     assert study.coverage is not None and study.coverage.images == (4, 4, 4, 4, 2)
     assert study.coverage.quantiles.shape == (5, len(LEVELS))
     assert (np.diff(study.coverage.quantiles, axis=1) >= 0).all()
+
+
+def test_the_map_of_a_suspect_peaks_at_its_score(folder: Path) -> None:
+    """A map of one scale alone, coloured by scores of both, showed nothing."""
+    study = Detector.study(folder, SMALL.with_changes(sizes="64,96"), ImageChecks(rank=True))
+    for suspect in study.suspects:
+        assert suspect.views is not None and combined_peak(suspect.views) == suspect.score
 
 
 @pytest.mark.parametrize("sizes", [96, "64,96"])

@@ -43,6 +43,26 @@ def test_further_images_replace_the_scores_or_join_them(detector: Detector) -> N
     assert detector.calibrated(images=fresh).calibration.supported_rate == pytest.approx(1 / 7)
 
 
+def test_copies_count_once(detector: Detector) -> None:
+    """Sixty copies of six parts would promise ten times what they know."""
+    fresh, told = vials(50, 6), list[str]()
+    copied = detector.calibrated(0.2, [*fresh, *fresh, *fresh], execution=Execution(warn=told.append))
+    assert np.array_equal(copied.calibration.scores, detector.calibrated(0.2, fresh).calibration.scores)
+    assert copied.history[-1].images == 6
+    assert len(told) == 1 and told[0].startswith("12 of 18 images are near-duplicates")
+
+
+def test_images_are_added_once(detector: Detector) -> None:
+    """Added twice, the same parts would promise a smaller rate than they support."""
+    fresh, told = vials(50, 6), list[str]()
+    added = detector.calibrated(0.2, fresh, add=True)
+    with pytest.raises(UserError, match="counts all of these images already"):
+        added.calibrated(0.2, fresh, add=True)
+    more = added.calibrated(0.2, vials(54, 4), add=True, execution=Execution(warn=told.append))
+    assert more.calibration.n == added.calibration.n + 2
+    assert told == ["2 of 4 images count in the threshold already: left out"]
+
+
 def test_a_calibrated_model_survives_its_file(detector: Detector, tmp_path: Path) -> None:
     changed = detector.calibrated(0.2, vials(50, 6), add=True)
     changed.save(tmp_path / "part.mhpc")

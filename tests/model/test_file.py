@@ -143,7 +143,7 @@ def test_another_format_names_the_version_that_wrote_it(content: bytes, tmp_path
 
 def test_a_missing_file_or_a_folder(tmp_path: Path) -> None:
     assert "there is no model file" in message(tmp_path / "gone.mhpc")
-    message(tmp_path)
+    assert "is a folder, not a model file" in message(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["0.graph", "0.whitening.A", "0.bank.raw", "calibration.scores"])

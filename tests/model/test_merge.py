@@ -109,7 +109,7 @@ def test_image_names_stay_apart_and_the_history_names_all(models: list[Detector]
     [
         ({"K": 200}, "K is 300 in the one and 200 in the other"),
         ({"sizes": 64}, "backbone's height is 96 in the one and 64"),
-        ({"sizes": "96,64"}, "sizes is"),
+        ({"sizes": "96,64"}, "sizes is 96 in the one and 96, 64 in the other"),
         ({"layers": ("block4",)}, "backbone's layers"),
         ({"metric": "euclidean"}, "metric is mahalanobis"),
         ({"local": 1}, "local is 9 in the one and 1"),

@@ -53,6 +53,15 @@ def test_the_page(run: Run, normals: Path, tmp_path: Path) -> None:
     assert files_below(tmp_path) == ["fit.html", "part.mhpc"]
 
 
+def test_patches_are_those_of_all_scales(run: Run, normals: Path, tmp_path: Path) -> None:
+    model, report = tmp_path / "part.mhpc", tmp_path / "fit.html"
+    run("fit", normals, "-o", model, *SMALL, "--size", "64,96", "--report", report)
+    n = sum(scale.moments.n for scale in Detector.load(model).scales)
+    text = Page(report.read_text(encoding="utf-8")).text
+    assert f"{n} patches, " in text and f"12 ({n} patches)" in text
+    assert f", {n} patches" in run("info", model).out
+
+
 def test_suspects_are_named(run: Run, normals: Path, tmp_path: Path) -> None:
     model = tmp_path / "part.mhpc"
     ran = run("fit", normals, "-o", model, *SMALL, "--suspicious", 3)

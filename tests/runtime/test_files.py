@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from pathlib import Path
@@ -66,9 +67,34 @@ def test_a_link_stays_and_what_it_points_to_is_written(tmp_path: Path) -> None:
 
 def test_a_pipe_is_not_replaced(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(UserError, match="pipe: it is no file that can be replaced"):
+    with pytest.raises(UserError, match="pipe: it is not a file that can be replaced"):
         write_text(tmp_path / "pipe", "x")
     assert (tmp_path / "pipe").is_fifo()
+
+
+def test_the_pipe_is_named_as_it_was_given(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    (tmp_path / "out.csv").symlink_to(f"/proc/self/fd/{writing}")
+    with pytest.raises(UserError, match=r"out\.csv: it is not a file that can be replaced"):
+        write_text(tmp_path / "out.csv", "x")
+    os.close(reading)
+    os.close(writing)
+
+
+def test_names_that_are_no_text_can_be_written(tmp_path: Path) -> None:
+    write_text(tmp_path / "a.csv", os.fsdecode(b"caf\xe9.png"))
+    assert (tmp_path / "a.csv").read_text(encoding="utf-8") == r"caf\udce9.png"
+
+
+def test_a_full_disk_is_told_by_the_folder_that_was_asked_for(tmp_path: Path) -> None:
+    with (
+        pytest.raises(UserError, match=r"cannot write .*/bundle: No space left"),
+        atomic_folder(tmp_path / "bundle") as place,
+    ):
+        raise OSError(errno.ENOSPC, "No space left on device", "part.mhpc", None, str(place / "part.mhpc"))
+    with pytest.raises(FileNotFoundError), atomic_folder(tmp_path / "bundle"):
+        (tmp_path / "gone.mhpc").read_bytes()
+    assert not list(tmp_path.iterdir())
 
 
 def test_an_error_about_another_file_stays_what_it_is(tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ def sha256_of(path: Path) -> str:
     'e3b0c44298fc1c14'
     """
     if Path(path).exists() and not Path(path).is_file():
-        raise WeightsError(f"cannot read weights {path}: it is no file; check the path")
+        raise WeightsError(f"cannot read weights {path}: it is not a file; check the path")
     try:
         with Path(path).open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import io
 import os
+import signal
 import sys
 import warnings
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 from mhpatchcore.cli.console import warn
 from mhpatchcore.errors import UserError
 
 INTERRUPTED = 130
+NOBODY_READS = 141  # as a shell tells the end by SIGPIPE
 
 
 def main() -> None:
@@ -24,14 +27,15 @@ def main() -> None:
         from mhpatchcore.cli.app import app
 
         try:
-            app(prog_name="mhpatchcore")
+            with _ending_in_order():
+                app(prog_name="mhpatchcore")
         finally:
             sys.stdout.flush()
     except OSError as error:
         with suppress(OSError):  # what is left unwritten would be tried again at the end, and fail again
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(error, BrokenPipeError):  # who reads has enough
-            sys.exit(1)
+            sys.exit(NOBODY_READS)
         what = f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error)
         print(f"error: {what}; check the path, permissions and free space", file=sys.stderr)
         sys.exit(UserError.exit_code)
@@ -39,11 +43,44 @@ def main() -> None:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
     except (KeyboardInterrupt, SystemExit) as end:
-        # typer turns Ctrl-C into this exit code and says nothing
+        # typer turns Ctrl-C and a closed pipe into exit codes and says nothing
+        if isinstance(end.__context__, BrokenPipeError):
+            sys.exit(NOBODY_READS)
         if isinstance(end, SystemExit) and end.code != INTERRUPTED:
             raise
-        print("interrupted", file=sys.stderr)
+        # threads may be at work until the end: a second Ctrl-C ends them at once, and not in the middle of it
+        with suppress(ValueError):  # not in the main thread
+            signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
+        print("interrupted", file=sys.stderr, flush=True)
         sys.exit(INTERRUPTED)
+
+
+@contextmanager
+def _ending_in_order() -> Iterator[None]:
+    """A signal to end unwinds the program first, as Ctrl-C does: temporary folders go, which may hold gigabytes.
+
+    Then it ends by that signal, as whoever sent it expects.
+    """
+    came: list[int] = []
+
+    def end(number: int, _: object) -> None:
+        came.append(number)
+        raise SystemExit
+
+    before = {}
+    with suppress(ValueError):  # not in the main thread
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) == signal.SIG_DFL:  # nohup ignores one of them
+                before[number] = signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for known, handler in before.items():
+            signal.signal(known, handler)
+        if came:
+            with suppress(OSError):
+                sys.stdout.flush()
+            signal.raise_signal(came[0])
 
 
 def _open_closed_streams() -> None:

@@ -35,7 +35,8 @@ EPILOG = (
     "Exit codes: 0 done · 1 `score --fail` found an anomaly or `monitor --fail` a drift · 2 wrong usage or settings · "
     "3 an image cannot be read · 4 a model file cannot be read · 5 backbone weights cannot be had · "
     "6 a cell of `benchmark` or a product of `fit-many` failed · 7 `score` with a model that has no threshold · "
-    "8 `verify` found a bundle damaged, or that this machine computes something else · 130 interrupted."
+    "8 `verify` found a bundle damaged, or that this machine computes something else · 130 interrupted · "
+    "141 who reads the output has gone."
 )
 COMMANDS: dict[str, Callable[..., None]] = {
     "look": look.look,

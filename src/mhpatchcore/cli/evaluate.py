@@ -49,7 +49,7 @@ def evaluate(
     as_json: bool = JsonFlag,
     quiet: bool = QuietFlag,
 ) -> None:
-    """Judge a model on labelled images: what it finds, what it misses, what it rejects in vain.
+    """Judge a model on labelled images: what it finds, what it misses, which good parts it rejects.
 
     Images that the model has learnt from are left out of the test.
 

@@ -60,10 +60,12 @@ def fit(
         None, help="Write a page about the fit and its suspicious images into this HTML file."
     ),
     suspicious: int = typer.Option(
-        0, min=0, metavar="N", help="Name the N images that stand farthest from the rest.", show_default=False
+        0, min=0, metavar="N", help="Name the N images that differ most from the rest.", show_default=False
     ),
     exclude_suspicious: str = typer.Option(
-        None, metavar="N|SHARE", help="Fit without the N images, or that share of them, that stand farthest."
+        None,
+        metavar="N|SHARE",
+        help="Fit without the N images, or that share of them, that differ most from the rest.",
     ),
     as_json: bool = JsonFlag,
     quiet: bool = QuietFlag,
@@ -168,4 +170,5 @@ def _print(
         print(f"    {suspect.times_typical:6.2f}  {printable(suspect.name)}{left_out}")
     if report is not None:
         print(f"open: {shown(report)}")
-    print(f"next: mhpatchcore score {shown(output)} IMAGES --heatmaps heatmaps/")
+    if study.detector.calibration.n:
+        print(f"next: mhpatchcore score {shown(output)} IMAGES --heatmaps heatmaps/")

@@ -2,63 +2,32 @@
 
 from __future__ import annotations
 
-import getpass
-import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import typer
 
-from mhpatchcore.cli.console import (
-    JsonFlag,
-    QuietFlag,
-    WorkersOption,
-    counted,
-    print_json,
-    progress_display,
-    warn,
+from mhpatchcore.cli.console import JsonFlag, counted, print_json
+from mhpatchcore.cli.inbox_changes import learn, preview, recalibrate, undo, versions_
+from mhpatchcore.cli.inbox_lines import line
+from mhpatchcore.cli.inbox_options import (
+    InboxOption,
+    ModelArgument,
+    NoteOption,
+    WhoOption,
+    inbox_of,
+    who_says,
 )
-from mhpatchcore.cli.inbox_lines import by, line, print_preview, when
 from mhpatchcore.cli.paths import check_folder, given_images
-from mhpatchcore.cli.settings import share_parser
-from mhpatchcore.deploy.inbox import Inbox, Said, changed
-from mhpatchcore.deploy.inbox_loop import (
-    ACTIONS,
-    Request,
-    accept,
-    file_name,
-    loaded,
-    propose,
-)
-from mhpatchcore.deploy.inbox_versions import sha256_of, undone, versions
-from mhpatchcore.errors import ModelFileError, UserError
-from mhpatchcore.fitting.execution import Execution
+from mhpatchcore.deploy.inbox import Said
+from mhpatchcore.deploy.inbox_loop import file_name, loaded
+from mhpatchcore.errors import UserError
 from mhpatchcore.inputs.sources import list_images
 from mhpatchcore.runtime.files import atomic_path, write_csv
-from mhpatchcore.runtime.parallel import available_cores
 
 EXPORTED = (
     *("id", "file", "label", "part", "name", "score", "threshold", "verdict", "who", "at", "note"),
     *("sha256", "model_sha256"),
-)
-
-ModelArgument = typer.Argument(..., help="A model file; the inbox lies beside it.")
-InboxOption = typer.Option(
-    None, "--inbox", metavar="FILE", help="The inbox (default: inbox.sqlite beside the model)."
-)
-WhoOption = typer.Option(None, metavar="NAME", help="Who says so (default: the name of the account).")
-NoteOption = typer.Option("", metavar="TEXT", help="Why.")
-IdsOption = typer.Option(None, "--id", metavar="ID", help="A labelled part; can be given several times.")
-RateOption = typer.Option(
-    None,
-    parser=share_parser("--false-alarm"),
-    metavar="SHARE",
-    help="Share of good parts that may be rejected, such as 1% (default: as the model has it).",
-)
-InsteadFlag = typer.Option(
-    False,
-    "--instead",
-    help="Their scores take the place of those that the model has, instead of joining them.",
 )
 
 
@@ -70,7 +39,7 @@ def list_(
 ) -> None:
     """Show the labelled parts, the newest first."""
     _, detector = loaded(model)
-    parts, learnt = _inbox(model, inbox).parts(model.stem, label), set(detector.model.hashes)
+    parts, learnt = inbox_of(model, inbox).parts(model.stem, label), set(detector.model.hashes)
     if as_json:
         print_json([one.to_json() | {"learnt": one.sha256 in learnt} for one in parts])
         return
@@ -97,10 +66,12 @@ def add(
     Example: mhpatchcore inbox add part.mhpc good rejected/0042.png --note "only dust"
     """
     sha256, detector = loaded(model)
-    box, added = _inbox(model, inbox), []
+    box, added = inbox_of(model, inbox), []
     for image in list_images(given_images(images)):
         if not isinstance(image, str | Path) or not Path(image).is_file():
-            raise UserError(f"{image} is no file of its own: the inbox keeps single files; export it first")
+            raise UserError(
+                f"{image} is not a file of its own: the inbox keeps single files; export it first"
+            )
         result = detector.score(image)
         said = Said(result.score, result.threshold, result.p_value, result.verdict, sha256)
         added.append(
@@ -111,7 +82,7 @@ def add(
                 Path(image).name,
                 part=part,
                 said=said,
-                who=_who(who),
+                who=who_says(who),
                 note=note,
             )
         )
@@ -132,7 +103,7 @@ def label(
     as_json: bool = JsonFlag,
 ) -> None:
     """Correct a label."""
-    part = _inbox(model, inbox).relabel(id, label, who=_who(who), note=note)
+    part = inbox_of(model, inbox).relabel(id, label, who=who_says(who), note=note)
     print_json(part.to_json()) if as_json else print(line(part))
 
 
@@ -143,7 +114,7 @@ def remove(
     as_json: bool = JsonFlag,
 ) -> None:
     """Forget parts and their images. Models that have learnt from them stay as they are."""
-    box = _inbox(model, inbox)
+    box = inbox_of(model, inbox)
     parts = box.parts(model.stem, ids=ids)
     for one in parts:
         box.remove(one.id)
@@ -151,105 +122,6 @@ def remove(
         print_json([one.to_json() for one in parts])
         return
     print(f"removed {counted(len(parts), 'part')}")
-
-
-def preview(
-    action: str = typer.Argument(..., help="learn or recalibrate."),
-    model: Path = ModelArgument,
-    ids: list[int] = IdsOption,
-    false_alarm: float = RateOption,
-    instead: bool = InsteadFlag,
-    inbox: Path = InboxOption,
-    as_json: bool = JsonFlag,
-    quiet: bool = QuietFlag,
-    workers: int = WorkersOption,
-) -> None:
-    """Show what `learn` or `recalibrate` would do to every labelled part. Nothing is written.
-
-    Example: mhpatchcore inbox preview learn part.mhpc
-    """
-    if action not in ACTIONS:
-        raise UserError(f"an action is {' or '.join(ACTIONS)}, not '{action}'")
-    request = Request(action, _chosen(ids), false_alarm, instead)
-    _changed(model, request, inbox, as_json, quiet, workers, write=False)
-
-
-def learn(
-    model: Path = ModelArgument,
-    ids: list[int] = IdsOption,
-    who: str = WhoOption,
-    note: str = NoteOption,
-    inbox: Path = InboxOption,
-    as_json: bool = JsonFlag,
-    quiet: bool = QuietFlag,
-    workers: int = WorkersOption,
-) -> None:
-    """Learn good parts of the inbox: all that are new to the model, or those named. The former model is kept.
-
-    Example: mhpatchcore inbox learn part.mhpc --id 3 --id 7
-    """
-    request = Request("learn", _chosen(ids), who=_who(who), note=note)
-    _changed(model, request, inbox, as_json, quiet, workers, write=True)
-
-
-def recalibrate(
-    model: Path = ModelArgument,
-    ids: list[int] = IdsOption,
-    false_alarm: float = RateOption,
-    instead: bool = InsteadFlag,
-    who: str = WhoOption,
-    note: str = NoteOption,
-    inbox: Path = InboxOption,
-    as_json: bool = JsonFlag,
-    quiet: bool = QuietFlag,
-    workers: int = WorkersOption,
-) -> None:
-    """Set the threshold at another rate, or with the scores of good parts of the inbox. The former model is kept.
-
-    Example: mhpatchcore inbox recalibrate part.mhpc --false-alarm 0.5%
-    """
-    request = Request("recalibrate", _chosen(ids), false_alarm, instead, _who(who), note)
-    _changed(model, request, inbox, as_json, quiet, workers, write=True)
-
-
-def versions_(model: Path = ModelArgument, inbox: Path = InboxOption, as_json: bool = JsonFlag) -> None:
-    """Show the model in use, the earlier ones, and who changed it when."""
-    found, changes = versions(model), _inbox(model, inbox).changes(model.stem)
-    if as_json:
-        told = {"versions": [one.to_json() for one in found], "changes": [one.to_json() for one in changes]}
-        print_json(told)
-        return
-    for one in found:
-        mark = "in use" if one.in_use else f"until {when(one.until)}"
-        print(
-            f"{one.version}  {mark:22}  {counted(one.images, 'image')}, rate {one.false_alarm:.2%}, "
-            f"{one.what} {when(one.when)}{by(one.who, one.note)}"
-        )
-    for change in changes:
-        which = f"{change.sha256_before[:12]} → {change.sha256_after[:12]}"
-        print(f"  {when(change.at)}  {change.what}: {which}{by(change.who, change.note)}")
-
-
-def undo(
-    model: Path = ModelArgument,
-    version: str = typer.Argument(
-        "", help="A version that `inbox versions` shows (default: the one in use before)."
-    ),
-    who: str = WhoOption,
-    note: str = NoteOption,
-    inbox: Path = InboxOption,
-    as_json: bool = JsonFlag,
-) -> None:
-    """Go back to an earlier model, byte for byte. The present one is kept, so this can be undone too."""
-    before = sha256_of(model)
-    chosen = undone(model, version)
-    _inbox(model, inbox).record(changed(model.stem, "undo", _who(who), note, before, chosen.sha256))
-    if as_json:
-        print_json(chosen.to_json() | {"model": str(model)})
-        return
-    print(
-        f"{model} is {chosen.version} again: {counted(chosen.images, 'image')}, {chosen.what} {when(chosen.when)}"
-    )
 
 
 def export(
@@ -260,7 +132,7 @@ def export(
 ) -> None:
     """Write all labelled images into a folder, as `fit`, `evaluate` and `calibrate` take them."""
     check_folder(output)
-    box = _inbox(model, inbox)
+    box = inbox_of(model, inbox)
     rows = []
     for one in reversed(box.parts(model.stem)):
         file = Path(one.label) / file_name(one)
@@ -286,49 +158,3 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "undo": undo,
     "export": export,
 }
-
-
-def _changed(
-    model: Path,
-    request: Request,
-    inbox: Path | None,
-    as_json: bool,
-    quiet: bool,
-    workers: int | None,
-    write: bool,
-) -> None:
-    """Propose a change, show it, and put it into use if that was asked for."""
-    box = _inbox(model, inbox)
-    with progress_display(quiet) as progress:
-        execution = Execution(workers=workers or available_cores(), progress=progress)
-        proposal = propose(box, model, request, execution)
-    shown = proposal.preview
-    for message in shown.warnings:
-        warn(message)
-    sha256 = accept(box, proposal) if write else None
-    if as_json:
-        print_json(shown.to_json() | {"model": str(model), "written": write, "sha256": sha256})
-        return
-    print_preview(shown)
-    if write:
-        print(f"{model} is written; `mhpatchcore inbox undo {model}` takes it back")
-    else:
-        print(f"not written; `mhpatchcore inbox {request.action} {model}` does it")
-
-
-def _chosen(ids: Sequence[int] | None) -> tuple[int, ...] | None:
-    return tuple(ids) if ids else None
-
-
-def _inbox(model: Path, given: Path | None) -> Inbox:
-    if not model.is_file():
-        raise ModelFileError(f"there is no model file {model}")
-    return Inbox(given) if given else Inbox.beside(model)
-
-
-def _who(given: str | None) -> str:
-    """The name that was given, or that of the account."""
-    try:
-        return given if given is not None else getpass.getuser()
-    except (KeyError, OSError):  # a container may run under a number without a name
-        return str(os.getuid())

@@ -26,7 +26,7 @@ from mhpatchcore.inputs.sources import gather
 from mhpatchcore.inputs.window import Window
 from mhpatchcore.inspection.look import Look
 from mhpatchcore.inspection.look import look as looked_at
-from mhpatchcore.inspection.suggestions import Suggestion, suggestions
+from mhpatchcore.inspection.suggestions import Suggestion, shown_by_a_pixel, suggestions
 from mhpatchcore.presets import preset as named
 from mhpatchcore.runtime.parallel import available_cores
 
@@ -81,9 +81,7 @@ def _print(found: Look, suggested: Sequence[Suggestion], report: Path | None) ->
     window = found.config.window
     print(f"  values      {window.note if isinstance(window, Window) else window}")
     views = ", ".join(map(str, found.config.sizes))
-    print(
-        f"  views       {views}: one pixel of the finest stands for {found.pixels_per_pixel:.2g} of the image"
-    )
+    print(f"  views       {views}: a pixel of the finest shows {shown_by_a_pixel(found)}")
     for group in found.duplicates[:NAMED]:
         print(f"  duplicates  {', '.join(map(printable, group[:NAMED]))}{_more(len(group))}")
     if len(found.duplicates) > NAMED:

@@ -19,7 +19,7 @@ STANDARD_INPUT = Path("-")
 def given_images(arguments: Sequence[Path], stack: bool = False, every: int = 1) -> list[str | Path]:
     """Files, folders and patterns as they were given; `-` stands for a list of them on standard input.
 
-    With `stack` they hold frames of the same parts, and what is given are stacks. Of videos every so manieth frame.
+    With `stack` they hold frames of the same parts, and what is given are stacks. Of videos every N-th frame (`every`).
     """
     paths: list[str | Path] = []
     for argument in arguments:
@@ -58,6 +58,8 @@ def check_file(path: Path | None, example: str, *others: Path | None) -> None:
 
 def check_folder(path: Path | None) -> None:
     """Refuse a place where no folder of results can be made."""
+    if path is not None and path.is_file():
+        raise UserError(f"cannot write into {path}: it is a file, not a folder; choose another place")
     if path is not None:
         _check_parents(path / "file")
 

@@ -97,7 +97,7 @@ def score(
 
     Example: mhpatchcore score part.mhpc parts/new --heatmaps heatmaps/
 
-    An image that cannot be read is told as such, and the others are scored.
+    An image that cannot be read is reported, and the others are scored.
     """
     if as_csv and as_json:
         raise UserError("choose one of --csv and --json")

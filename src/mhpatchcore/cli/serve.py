@@ -22,22 +22,22 @@ def serve(
     host: str = typer.Option("127.0.0.1", help="The address to listen at; 0.0.0.0 is every one."),
     port: int = typer.Option(8080, min=1, max=65535, help="The port to listen at."),
     token_file: Path = typer.Option(
-        None, metavar="FILE", help="A file that holds a token, which everybody who asks must give."
+        None, metavar="FILE", help="A file that holds a token, which every request must give."
     ),
     without_token: bool = typer.Option(
-        False, "--without-token", help="Let the whole network ask, where --host is not this machine alone."
+        False,
+        "--without-token",
+        help="Let everybody in the network ask, where --host is not this machine alone.",
     ),
     workers: int = typer.Option(
         None, min=1, metavar="N", help="Images that are scored at a time (default: one per core)."
     ),
     queue: int = typer.Option(
-        32, min=1, metavar="N", help="Requests that may wait; others are told to come again."
+        32, min=1, metavar="N", help="Requests that may wait; further ones are told to try again later."
     ),
     max_bytes: int = typer.Option(64_000_000, min=1, metavar="N", help="Bytes of a request, at most."),
     max_pixels: int = typer.Option(100_000_000, min=1, metavar="N", help="Pixels of an image, at most."),
-    timeout: float = typer.Option(
-        30.0, min=0.1, metavar="SECONDS", help="Until a request must have its answer."
-    ),
+    timeout: float = typer.Option(30.0, min=0.1, metavar="SECONDS", help="How long a request may take."),
 ) -> None:
     """Answer HTTP: post an image, get score, verdict, regions and heatmap; with a page to look at, at /.
 
@@ -69,8 +69,7 @@ def serve(
     app = create_app(models, limits, token, LOOPBACK if token is None and alone else None)
     names = ", ".join(served.name for served in app.state.service.models.served)
     place = f"[{host}]" if ":" in host else host
-    print(f"serving {names} at http://{place}:{port}", flush=True)
-    run(app, host, port)
+    run(app, host, port, lambda: print(f"serving {names} at http://{place}:{port}", flush=True))
 
 
 def read_token(path: Path) -> str:

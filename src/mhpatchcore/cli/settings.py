@@ -16,13 +16,12 @@ from typing import Any, get_args, get_type_hints
 
 import typer
 
-from mhpatchcore.config import Config, of_its_kind, parse_share, parse_sizes
+from mhpatchcore.config import SHARES, Config, of_its_kind, parse_share, parse_sizes
 from mhpatchcore.errors import UserError, in_one_line
 from mhpatchcore.inputs.regions import parse_roi
 from mhpatchcore.inputs.window import parse_window
 
 METRIC, BANK, SCORE, REST = "Metric", "Bank", "Score and threshold", "The rest"
-SHARES = ("false_alarm", "variance", "fraction", "alpha")
 # what commands with settings take besides
 WeightsOption = typer.Option(None, help="A local weights file for the backbone (.safetensors, .pth).")
 SettingsOption = typer.Option(None, help="A TOML file of settings; options win over it.")
@@ -165,15 +164,9 @@ def read_settings(file: Path | None) -> dict[str, Any]:
             f"{file} is not TOML: {in_one_line(error)}; it wants lines such as K = 1000"
         ) from error
     try:
-        return {name: _read(name, value) for name, value in settings.items()}
+        return {name: of_its_kind(name, value) for name, value in settings.items()}
     except UserError as error:
         raise UserError(f"{file}: {error}") from error
-
-
-def _read(name: str, value: Any) -> Any:
-    if name in SHARES and isinstance(value, str):
-        value = share_parser(name)(value)
-    return of_its_kind(name, value)
 
 
 def listed(text: str) -> tuple[str, ...]:

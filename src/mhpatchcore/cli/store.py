@@ -22,6 +22,9 @@ KINDS = {
     "moments": "sums over patches",
     "summary": "summaries of chunks",
     "node": "merged summaries",
+    "metric": "metrics",
+    "network": "networks",
+    "head": "graphs that score",
 }
 
 
@@ -87,7 +90,7 @@ def parse_age(text: str) -> float:
     """
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smhdw])\s*", text)
     if match is None:
-        raise UserError(f"'{text}' is no age; write it like 12h, 30d or 4w")
+        raise UserError(f"'{text}' is not an age; write it like 12h, 30d or 4w")
     return float(match[1]) * SECONDS[match[2]]
 
 
@@ -99,6 +102,8 @@ def _show(facts: dict[str, Any], as_json: bool) -> None:
         print(f"deleted {counted(facts['deleted'], 'file')}, {in_words(facts['freed_bytes'])}")
     in_use = ", in use" if facts["in_use"] else ""
     print(f"{facts['folder']}: {counted(facts['entries'], 'file')}, {in_words(facts['bytes'])}{in_use}")
+    if not facts["kinds"] and "deleted" not in facts:
+        print("  nothing that `fit --store` has written")
     for kind, one in facts["kinds"].items():
         size, days = in_words(one["bytes"]), one["unused_seconds"] / SECONDS["d"]
         name = KINDS.get(kind, kind)

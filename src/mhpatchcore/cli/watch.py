@@ -60,7 +60,7 @@ def watch(
     from mhpatchcore.deploy import watch as watching
     from mhpatchcore.deploy.serve.registry import Registry
     from mhpatchcore.deploy.watch_journal import Journal
-    from mhpatchcore.deploy.watch_judging import by_model, by_service, is_address, patiently
+    from mhpatchcore.deploy.watch_judging import Patient, by_model, by_service, is_address
     from mhpatchcore.deploy.watch_sending import Forwarding
     from mhpatchcore.deploy.watch_sending import mqtt as by_mqtt
     from mhpatchcore.deploy.watch_sending import webhook as by_webhook
@@ -83,7 +83,7 @@ def watch(
         again = watching.finish_earlier(line, journal)
         if again:
             warn(f"{counted(again, 'file')} of a run that was stopped: finished now")
-        patient = patiently(judge, lambda seconds: once or stop.wait(seconds), warn)
+        patient = Patient(judge, lambda seconds: once or stop.wait(seconds), warn)
         forwarding = [Forwarding(journal, target, send, warn) for target, send in senders.items()]
         refresh = (lambda: None) if models is None else models.refresh
         cores = workers or available_cores()
@@ -97,6 +97,8 @@ def watch(
         if left:
             warn(f"{counted(left, 'message')} could not be sent: they wait for the next run")
         journal.close()
+        if once and patient.waits:
+            raise UserError(f"not all images were judged: {patient.waits}; run the command again")
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from mhpatchcore.report.drawing import screen_pixels
 from mhpatchcore.report.page import render_page
 from mhpatchcore.report.pictures import encoded
 from mhpatchcore.report.wording import Tile, number, percent
-from mhpatchcore.runtime.files import atomic_path
+from mhpatchcore.runtime.files import write_text
 from mhpatchcore.runtime.urls import url_of
 
 PHOTO = 320  # pixels of its longer side
@@ -31,10 +31,7 @@ class Deciding:
 def write_summary(
     recipe: Recipe, products: Sequence[Product], fitted: Sequence[Fitted], seconds: float, path: str | Path
 ) -> None:
-    with atomic_path(path) as temporary:
-        # file names may hold bytes that are no text
-        text = render(recipe, products, fitted, seconds)
-        temporary.write_text(text, encoding="utf-8", errors="replace")
+    write_text(path, render(recipe, products, fitted, seconds))
 
 
 def render(recipe: Recipe, products: Sequence[Product], fitted: Sequence[Fitted], seconds: float) -> str:

@@ -125,7 +125,7 @@ def _check_sums(folder: Path) -> None:
         sums = {name: sha256 for sha256, name in (line.split("  ", 1) for line in lines)}
     except OSError:
         raise BundleError(
-            f"{folder} is no bundle: it has no {SUMS}; `mhpatchcore bundle` makes one"
+            f"{folder} is not a bundle: it has no {SUMS}; `mhpatchcore bundle` makes one"
         ) from None
     except ValueError:
         raise BundleError(f"{folder / SUMS} is damaged: copy the bundle again") from None

@@ -10,16 +10,14 @@ is not written down: the model knows, by the hash of the image, also after going
 from __future__ import annotations
 
 import hashlib
-import secrets
-import sqlite3
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from math import isfinite
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from mhpatchcore.deploy.inbox_file import opened
 from mhpatchcore.errors import UserError
 
 FILE = "inbox.sqlite"
@@ -28,40 +26,6 @@ LABELS: tuple[Label, ...] = get_args(Label)
 MOST_IMAGE = 64 * 2**20  # bytes of one image
 MOST_BYTES = 16 * 2**30  # of all of them
 MOST_TEXT = 2000  # letters of a note or a name
-KIND, SCHEMA = 0x6D68_7063, 1  # what the file says it is: "mhpc"
-WAIT = 20  # seconds for another process to finish its write
-
-TABLES = (
-    """CREATE TABLE parts (
-    id INTEGER PRIMARY KEY AUTOINCREMENT,
-    model TEXT NOT NULL,
-    label TEXT NOT NULL CHECK (label IN ('good', 'defect')),
-    part TEXT NOT NULL,
-    name TEXT NOT NULL,
-    sha256 TEXT NOT NULL,
-    bytes INTEGER NOT NULL,
-    score REAL,
-    threshold REAL,
-    p_value REAL,
-    verdict TEXT NOT NULL,
-    model_sha256 TEXT NOT NULL,
-    who TEXT NOT NULL,
-    at TEXT NOT NULL,
-    note TEXT NOT NULL,
-    image BLOB NOT NULL,
-    UNIQUE (model, sha256)
-)""",
-    """CREATE TABLE changes (
-    id INTEGER PRIMARY KEY,
-    model TEXT NOT NULL,
-    what TEXT NOT NULL,
-    who TEXT NOT NULL,
-    at TEXT NOT NULL,
-    note TEXT NOT NULL,
-    sha256_before TEXT NOT NULL,
-    sha256_after TEXT NOT NULL
-)""",
-)
 
 
 class NoSuchPartError(UserError):
@@ -178,7 +142,7 @@ class Inbox:
         }
         names = ", ".join(row)
         kept = ", ".join(f"{key} = excluded.{key}" for key in row if key not in ("model", "sha256", "image"))
-        with self._open(write=True) as db:
+        with opened(self.path, write=True) as db:
             (total,) = db.execute("SELECT coalesce(sum(bytes), 0) FROM parts").fetchone()
             if total + len(image) > MOST_BYTES:
                 raise UserError(
@@ -201,7 +165,7 @@ class Inbox:
             if value is not None:
                 wanted.append(f"{column} = ?")
                 values.append(value)
-        with self._open() as db:
+        with opened(self.path) as db:
             rows = db.execute(
                 f"SELECT {COLUMNS} FROM parts WHERE {' AND '.join(wanted)} ORDER BY id DESC", values
             )
@@ -218,7 +182,7 @@ class Inbox:
 
     def image(self, id: int) -> bytes:
         """The image's file, byte for byte."""
-        with self._open() as db:
+        with opened(self.path) as db:
             row = db.execute("SELECT image FROM parts WHERE id = ?", [id]).fetchone()
         if row is None:
             raise NoSuchPartError(id)
@@ -235,7 +199,7 @@ class Inbox:
         }
         changes = {key: value for key, value in given.items() if value is not None} | {"at": _now()}
         self.part(id)
-        with self._open(write=True) as db:
+        with opened(self.path, write=True) as db:
             assignments = ", ".join(f"{key} = :{key}" for key in changes)
             db.execute(f"UPDATE parts SET {assignments} WHERE id = :id", {**changes, "id": id})
         return self.part(id)
@@ -243,75 +207,24 @@ class Inbox:
     def remove(self, id: int) -> None:
         """Forget a part and its image."""
         self.part(id)
-        with self._open(write=True) as db:
+        with opened(self.path, write=True) as db:
             db.execute("DELETE FROM parts WHERE id = ?", [id])
 
     def record(self, change: Change) -> None:
         """Write down that a model was replaced."""
         values = list(asdict(change).values())
-        with self._open(write=True) as db:
+        with opened(self.path, write=True) as db:
             db.execute(
                 f"INSERT INTO changes ({CHANGE_COLUMNS}) VALUES ({', '.join('?' * len(values))})", values
             )
 
     def changes(self, model: str) -> list[Change]:
         """How a model was replaced, the latest first."""
-        with self._open() as db:
+        with opened(self.path) as db:
             rows = db.execute(
                 f"SELECT {CHANGE_COLUMNS} FROM changes WHERE model = ? ORDER BY id DESC", [model]
             )
             return [Change(*row) for row in rows]
-
-    @contextmanager
-    def _open(self, write: bool = False) -> Iterator[sqlite3.Connection]:
-        """A connection for one transaction; reading an inbox that is not there yet finds nothing and makes no file."""
-        try:
-            if write and not self.path.exists():
-                _make(self.path)
-            there = self.path.exists()
-            with closing(_connection(self.path if there else ":memory:")) as db:
-                if not there:
-                    _make_tables(db)
-                if _kind(db) != (KIND, SCHEMA):
-                    raise UserError(f"{self.path} is no inbox of this version: name another file")
-                with db:
-                    db.execute("BEGIN IMMEDIATE" if write else "BEGIN")
-                    yield db
-        except (sqlite3.Error, OSError) as error:
-            raise UserError(
-                f"cannot use the inbox {self.path}: {error}; check that it is one, its folder and free space"
-            ) from error
-
-
-def _make(path: Path) -> None:
-    """A new inbox, beside its place and then there, unless another process was faster.
-
-    The journal is chosen while nobody else can have the file open, for which SQLite would not wait.
-    """
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    try:
-        with closing(_connection(temporary)) as db:
-            _make_tables(db)
-            db.execute("PRAGMA journal_mode = WAL")
-        with suppress(FileExistsError):
-            path.hardlink_to(temporary)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _make_tables(db: sqlite3.Connection) -> None:
-    for statement in (*TABLES, f"PRAGMA application_id = {KIND}", f"PRAGMA user_version = {SCHEMA}"):
-        db.execute(statement)
-
-
-def _connection(path: str | Path) -> sqlite3.Connection:
-    return sqlite3.connect(path, WAIT, isolation_level=None)
-
-
-def _kind(db: sqlite3.Connection) -> tuple[int, int]:
-    """What the file says it is."""
-    kind, schema = (db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version"))
-    return kind, schema
 
 
 def changed(model: str, what: str, who: str, note: str, before: str, after: str) -> Change:

@@ -274,7 +274,7 @@ def _add_row(table: Path, journal: Journal, answer: dict[str, Any]) -> int:
 def _csv_line(row: dict[str, Any]) -> bytes:
     text = io.StringIO()
     csv.DictWriter(text, COLUMNS, extrasaction="ignore", lineterminator="\n").writerow(row)
-    return text.getvalue().encode()
+    return text.getvalue().encode(errors="backslashreplace")  # a file name may hold bytes that are no text
 
 
 @contextmanager

@@ -3,11 +3,14 @@
 A verdict and its messages are written in one transaction. That moment counts: before it a file has not been judged, and
 after a kill or a power cut it is judged then; after it nothing is judged again, and what was not finished (a JSON file,
 a line of the CSV file, a move) is done again from the journal, which changes nothing where it had been done.
+
+Names of files are kept as bytes: not all of them are text.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 from collections.abc import Iterable, Sequence
 from contextlib import closing
@@ -19,14 +22,14 @@ from mhpatchcore.errors import UserError
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS judged (
-    id INTEGER PRIMARY KEY, name TEXT NOT NULL, size INTEGER NOT NULL, changed INTEGER NOT NULL, place TEXT NOT NULL,
+    id INTEGER PRIMARY KEY, name BLOB NOT NULL, size INTEGER NOT NULL, changed INTEGER NOT NULL, place BLOB NOT NULL,
     answer TEXT, UNIQUE (name, size, changed)
 );
 CREATE INDEX IF NOT EXISTS unfinished ON judged (id) WHERE answer IS NOT NULL;
 CREATE TABLE IF NOT EXISTS messages (
     id INTEGER PRIMARY KEY, target TEXT NOT NULL, content TEXT NOT NULL, refused TEXT
 );
-CREATE TABLE IF NOT EXISTS lengths (file TEXT PRIMARY KEY, bytes INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS lengths (file BLOB PRIMARY KEY, bytes INTEGER NOT NULL);
 """
 
 
@@ -76,7 +79,7 @@ class Journal:
         return Journal(self._path)
 
     def knows(self, file: Arrived) -> bool:
-        found = self._db.execute("SELECT 1 FROM judged WHERE name=? AND size=? AND changed=?", file)
+        found = self._db.execute("SELECT 1 FROM judged WHERE name=? AND size=? AND changed=?", _row(file))
         return found.fetchone() is not None
 
     def add(self, file: Arrived, place: str, answer: dict[str, Any], targets: Iterable[str]) -> Judged:
@@ -86,7 +89,7 @@ class Journal:
             self._db.execute("BEGIN IMMEDIATE")
             added = self._db.execute(
                 "INSERT INTO judged (name, size, changed, place, answer) VALUES (?, ?, ?, ?, ?)",
-                (*file, place, content),
+                (*_row(file), os.fsencode(place), content),
             )
             rows = [(target, content) for target in targets]
             self._db.executemany("INSERT INTO messages (target, content) VALUES (?, ?)", rows)
@@ -99,30 +102,32 @@ class Journal:
             "SELECT id, name, size, changed, place, answer FROM judged WHERE answer IS NOT NULL ORDER BY id"
         )
         return [
-            Judged(id_, Arrived(*file), place, json.loads(answer))
-            for id_, *file, place, answer in rows.fetchall()
+            Judged(id_, Arrived(os.fsdecode(name), *file), os.fsdecode(place), json.loads(answer))
+            for id_, name, *file, place, answer in rows.fetchall()
         ]
 
     def finish(self, judged: Judged, lengths: dict[str, int]) -> None:
         """All files of it are written; `lengths` are those of the tables it was added to."""
+        known = [(os.fsencode(file), length) for file, length in lengths.items()]
         with self._db:
             self._db.execute("BEGIN IMMEDIATE")
             self._db.execute("UPDATE judged SET answer=NULL WHERE id=?", (judged.id,))
-            self._db.executemany("INSERT OR REPLACE INTO lengths VALUES (?, ?)", lengths.items())
+            self._db.executemany("INSERT OR REPLACE INTO lengths VALUES (?, ?)", known)
 
     def length(self, file: str) -> int:
         """Up to where a table is known to be whole."""
-        found = self._db.execute("SELECT bytes FROM lengths WHERE file=?", (file,)).fetchone()
+        found = self._db.execute("SELECT bytes FROM lengths WHERE file=?", (os.fsencode(file),)).fetchone()
         return 0 if found is None else int(found[0])
 
     def place_is_taken(self, place: str) -> bool:
-        found = self._db.execute("SELECT 1 FROM judged WHERE place=? AND answer IS NOT NULL", (place,))
+        given = (os.fsencode(place),)
+        found = self._db.execute("SELECT 1 FROM judged WHERE place=? AND answer IS NOT NULL", given)
         return found.fetchone() is not None
 
     def forget_gone(self, names: set[str]) -> None:
         """Let go of finished files that are no longer in the inbox; `names` are those that are."""
         rows = self._db.execute("SELECT id, name FROM judged WHERE answer IS NULL").fetchall()
-        gone = [(id_,) for id_, name in rows if name not in names]
+        gone = [(id_,) for id_, name in rows if os.fsdecode(name) not in names]
         with self._db:
             self._db.execute("BEGIN IMMEDIATE")
             self._db.executemany("DELETE FROM judged WHERE id=?", gone)
@@ -151,3 +156,7 @@ class Journal:
 
     def close(self) -> None:
         self._db.close()
+
+
+def _row(file: Arrived) -> tuple[bytes, int, int]:
+    return os.fsencode(file.name), file.size, file.changed

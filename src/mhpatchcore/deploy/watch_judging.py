@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
+from threading import Lock
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -53,14 +55,15 @@ def by_service(address: str, token: str | None) -> Judge:
     url = urlsplit(address)
     if not url.hostname or not url.path.startswith("/v1/models/"):
         raise UserError(
-            f"{address} is no model of a service; it looks like http://127.0.0.1:8080/v1/models/NAME"
+            f"{address} is not a model of a service; it looks like http://127.0.0.1:8080/v1/models/NAME"
         )
     kind = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
     headers = {"Content-Type": "application/octet-stream"}
     headers |= {"Authorization": f"Bearer {token}"} if token else {}
 
     def judge(path: Path, part: str) -> dict[str, Any]:
-        query = f"{url.path.rstrip('/')}/score?map=none&name={quote(path.name)}&part={quote(part)}"
+        named = f"name={quote(os.fsencode(path.name))}&part={quote(os.fsencode(part))}"
+        query = f"{url.path.rstrip('/')}/score?map=none&{named}"
         try:
             content = path.read_bytes()
         except OSError as error:
@@ -94,22 +97,34 @@ def _read(status: int, body: bytes, retry_after: str | None) -> dict[str, Any]:
     raise UnavailableError(str(told), float(retry_after) if retry_after and retry_after.isdigit() else 1.0)
 
 
-def patiently(judge: Judge, stopped: Callable[[float], bool], tell: Callable[[str], None]) -> Judge:
-    """A judge that is asked again until it answers. `stopped(seconds)` waits, and says whether to give up."""
+class Patient:
+    """A judge that is asked again until it answers. `stopped(seconds)` waits, and says whether to give up.
 
-    def asked(path: Path, part: str) -> dict[str, Any]:
-        said = ""
+    `waits` says why there is no answer now, and is empty where there is one. Each reason is told once.
+    """
+
+    def __init__(self, judge: Judge, stopped: Callable[[float], bool], tell: Callable[[str], None]) -> None:
+        self._judge, self._stopped, self._tell = judge, stopped, tell
+        self._lock = Lock()
+        self.waits = ""
+
+    def __call__(self, path: Path, part: str) -> dict[str, Any]:
         while True:
             try:
-                return judge(path, part)
+                answer = self._judge(path, part)
             except UnavailableError as error:
-                if said != str(error):
-                    said = str(error)
-                    tell(said)
-                if stopped(error.seconds):
+                self._silent(str(error))
+                if self._stopped(error.seconds):
                     raise
+            else:
+                self.waits = ""
+                return answer
 
-    return asked
+    def _silent(self, why: str) -> None:
+        with self._lock:
+            is_new, self.waits = why != self.waits, why
+        if is_new:
+            self._tell(why)
 
 
 def now() -> str:

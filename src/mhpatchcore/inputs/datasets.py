@@ -126,7 +126,7 @@ def load_dataset(root: str | Path, labels: Labels | None = None, *, split: bool 
     """
     root, labels = Path(root), labels or Labels()
     if not root.is_dir():
-        raise UserError(f"there is no data set folder {root}")
+        raise UserError(f"there is no data set folder {root}; check the path")
     visa_split = root.parent / "split_csv" / "1cls.csv"
     if (root / "test").is_dir():
         dataset = _mvtec_like(root, labels)
@@ -162,7 +162,7 @@ def find_categories(root: str | Path) -> list[Path]:
     """The categories below a folder, or the folder itself if it is one."""
     root = Path(root)
     if not root.is_dir():
-        raise UserError(f"there is no data set folder {root}")
+        raise UserError(f"there is no data set folder {root}; check the path")
     if _is_category(root):
         return [root]
     split = root / "split_csv" / "1cls.csv"
@@ -207,8 +207,15 @@ def _mvtec_like(root: Path, labels: Labels) -> Dataset:
             if anomalous and mask is None and (root / "ground_truth").is_dir():
                 problems.append(f"no mask for {path}")
             test.append(Sample(path, folder.name, anomalous, mask if anomalous else None))
-        problems += [f"no image for mask {path}" for path in masks.values() if anomalous]
+        problems += _without_image(list(masks.values())) if anomalous else []
     return Dataset(root.name, tuple(train), tuple(test), tuple(problems))
+
+
+def _without_image(masks: list[Path]) -> list[str]:
+    """One line about the masks of a folder that belong to no image."""
+    if len(masks) < 2:
+        return [f"no image for mask {path}" for path in masks]
+    return [f"no image for {len(masks)} masks in {masks[0].parent}, for example {masks[0].name}"]
 
 
 def _visa(root: Path, split: Path) -> Dataset:
@@ -243,7 +250,7 @@ def _plain(root: Path, labels: Labels, split: bool) -> Dataset:
     unknown = [folder.name for folder in folders if labels.of(folder.name) is None]
     if unknown:
         raise UserError(
-            f"are the parts in {root / unknown[0]} good or defective? Say it of each such folder "
+            f"are the parts in {root / unknown[0]} good or defective? Say so for each of these folders "
             f"({', '.join(unknown)}): evaluate with --good NAME or --defect NAME, or rename it to good or defect"
         )
     normals = [path for name in GOOD for path in images_below(root / name)]

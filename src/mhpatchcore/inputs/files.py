@@ -69,13 +69,13 @@ def open_bytes(name: str | Path, whole: bool = True) -> BinaryIO:
     if url is not None:
         return _open_url(url, whole)
     if Path(name).exists() and not Path(name).is_file():  # a device or a pipe may have no end
-        raise ImageError(f"cannot read image {name}: it is no file; give images, or folders of them")
+        raise ImageError(f"cannot read image {name}: it is not a file; give images, or folders of them")
     try:
         return Path(name).open("rb")
     except (FileNotFoundError, NotADirectoryError):
         found = archives.within(name)
         if found is None:
-            raise ImageError(f"there is no image {name}") from None
+            raise ImageError(f"there is no image {name}; check the path") from None
         return archives.open_member(*found)
     except OSError as error:
         raise ImageError(f"cannot read image {name}: {error.strerror}; replace or remove it") from error
@@ -85,7 +85,7 @@ def _open_url(url: str, whole: bool) -> BinaryIO:
     if archives.archive_of(url) is not None:
         found = archives.within(url)
         if found is None:
-            raise ImageError(f"there is no image {url}")
+            raise ImageError(f"there is no image {url}; check the address")
         return archives.open_member(*found)
     if whole or url.startswith(READ_ONLY):  # not every web server gives parts of files
         return io.BytesIO(read_url(url, ImageError))

@@ -38,7 +38,8 @@ NAMED = 3
 def images_below(folder: Path) -> list[Path]:
     """Image files in a folder and its subfolders, sorted, without hidden ones.
 
-    Links to folders are followed after all real folders, and no folder is read twice.
+    Links to folders are followed after all real folders, and no folder is read twice. A link that leads nowhere counts
+    as an image: whoever reads it will say so.
     """
 
     def refuse(error: OSError) -> None:
@@ -57,7 +58,7 @@ def images_below(folder: Path) -> list[Path]:
                 continue
             seen.add(real)
             files = [Path(place, name) for name in names if not name.startswith(".")]
-            found += [path for path in files if path.suffix.lower() in SUFFIXES and path.is_file()]
+            found += [path for path in files if path.suffix.lower() in SUFFIXES and _is_file(path)]
             unread += [path for path in files if path.suffix.lower() in UNREAD_SUFFIXES]
     _tell_unread(folder, list(map(str, unread)))
     return sorted(found)
@@ -92,12 +93,15 @@ def has_suffix(name: str | Path, suffixes: tuple[str, ...]) -> bool:
     return Path(str(name).partition("?")[0]).suffix.lower() in suffixes
 
 
+def _is_file(path: Path) -> bool:
+    return path.is_file() or (path.is_symlink() and not path.exists())
+
+
 def _tell_unread(place: str | Path, unread: list[str]) -> None:
     if unread:
         some = ", ".join(sorted(unread)[:NAMED]) + ", …" * (len(unread) > NAMED)
         warnings.warn(
-            f"{len(unread)} of the files in {place} cannot be read and are left out ({some}): "
-            "save them as PNG, TIFF or JPEG",
+            f"left out of {place}: {len(unread)} in formats that are not read ({some}); save as PNG, TIFF or JPEG",
             ImageWarning,
             stacklevel=3,
         )

@@ -45,6 +45,6 @@ def _column(lines: list[str], place: str) -> list[str]:
     found = [name for name in COLUMNS if name in (rows.fieldnames or ())]
     if not found:
         raise UserError(
-            f"list {place} has no column 'image': name the one that holds the paths so in its first line"
+            f"list {place} has no column of paths: its first line must name one of the columns {', '.join(COLUMNS)}"
         )
     return [row[found[0]] or "" for row in rows]

@@ -85,6 +85,7 @@ def each_image(source: Images) -> Iterator[ImageLike]:
 def single_image(source: Images) -> ImageLike | None:
     """The image, where one was given and no folder, pattern or collection."""
     if isinstance(source, str | Path):
+        _check_name(source)
         frames = frames_of(source)
         if frames:
             return source if all(single_image(frame) is not None for frame in frames) else None
@@ -191,6 +192,7 @@ def _replayed(run: Callable[[], Iterable[GivenImage]]) -> list[tuple[ImageLike, 
 def _each(source: Images) -> Iterator[tuple[ImageLike, Path | None]]:
     """Every image with the folder it was found in, which arrays do not have."""
     if isinstance(source, str | Path):
+        _check_name(source)
         if not leads_somewhere(source):
             raise UserError(f"there is no file or folder {source}; check the path")
         yield from _at(source)
@@ -224,6 +226,7 @@ def _at(path: str | Path) -> Iterator[tuple[ImageLike, Path]]:
 
     What a URL is, is told by its looks: who gives a million of them does not wait for as many answers.
     """
+    _check_name(path)
     url = url_of(path)
     if isinstance(path, Held | MemberName):  # it was found before
         yield path, _absolute(path).parent
@@ -302,6 +305,14 @@ def _absolute(path: str | Path) -> Path:
     if url_of(path) is not None:
         return Path(path)
     return Path(os.path.abspath(path))  # noqa: PTH100 (Path.absolute keeps ..)
+
+
+def _check_name(path: str | Path) -> None:
+    """Refuse what would be taken for the folder that the program runs in."""
+    if path == "":
+        raise UserError(
+            "the path of the images is empty: name a folder or a file; the folder you are in is ."
+        )
 
 
 def _refuse(what: object) -> NoReturn:

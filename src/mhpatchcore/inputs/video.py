@@ -27,7 +27,7 @@ def is_video(path: str | Path) -> bool:
 
 
 def frames(source: str | Path | int, every: int = 1) -> Iterator[Array]:
-    """Every so manieth frame (H, W, 3) of a video file, or of the camera of a number, as long as there are any."""
+    """Every N-th frame (`every`) (H, W, 3) of a video file, or of the camera of a number, as long as there are any."""
     with _captured(source) as capture:
         for number in count():
             if not capture.grab():
@@ -40,7 +40,7 @@ def frames(source: str | Path | int, every: int = 1) -> Iterator[Array]:
 
 
 def video_frames(path: str | Path, every: int = 1) -> list[str]:
-    """The names of every so manieth frame of a video file."""
+    """The names of every N-th frame of a video file."""
     with _captured(path) as capture:
         length = sum(1 for _ in takewhile(bool, (capture.grab() for _ in count())))
     if not length:

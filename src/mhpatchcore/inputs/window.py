@@ -70,12 +70,12 @@ class Window(NamedTuple):
         """Refuse an image that is not of the kind that the window is for."""
         if self.depth not in ("", image.depth):
             raise ImageError(
-                f"image {name} is {image.depth}, and the model was fitted on {self.depth} images: convert it, or fit "
+                f"image {name} is {image.depth}, and the model is for {self.depth} images: convert it, or fit "
                 "a model on images like it"
             )
         if self.depth and image.frames not in (None, self.frames):
             raise ImageError(
-                f"image {name} is {_frames(image.frames)}, and the model was fitted on {_frames(self.frames)}: "
+                f"image {name} is {_frames(image.frames)}, and the model is for {_frames(self.frames)}: "
                 "give it such images (--stack takes frames together)"
             )
 

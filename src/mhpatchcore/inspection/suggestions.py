@@ -21,6 +21,8 @@ TILE = 512
 MOST_TILES = 64  # of an image, that are suggested
 ELONGATED = 1.25
 OTHER_SHAPE = 0.1
+# modes of Pillow; a palette may hold either
+GRAY, COLOUR = ("1", "L", "LA", "I", "I;16", "I;16B", "F"), ("RGB", "RGBA", "CMYK", "LAB")
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,10 @@ class Suggestion:
 
 def suggestions(look: Look) -> list[Suggestion]:
     """What an engineer should know before a fit, the gravest first."""
-    rules = (_broken, _defects, _kinds, _frames, _duplicates, _shape, _shapes, _large, _small, _window, _few)
+    rules = (
+        *(_broken, _defects, _kinds, _colours, _frames, _duplicates),
+        *(_shape, _shapes, _large, _small, _window, _few),
+    )
     return [one for rule in rules for one in rule(look)]
 
 
@@ -63,6 +68,24 @@ def _kinds(look: Look) -> Iterator[Suggestion]:
         yield Suggestion(
             "Keep images of one depth and one number of frames",
             f"most images are {_depth(look)[0]}, and a fit refuses {_n(len(odd), 'other')}, for example {odd[0].name}",
+        )
+
+
+def _colours(look: Look) -> Iterator[Suggestion]:
+    gray, colour = (
+        [
+            image
+            for image in look.images
+            if image.frames == 1 and image.stored.endswith(tuple(f" {one}" for one in modes))
+        ]
+        for modes in (GRAY, COLOUR)
+    )
+    if gray and colour:
+        few, name = min((gray, "gray"), (colour, "in colour"), key=lambda one: len(one[0]))
+        yield Suggestion(
+            "Give images that are all gray, or all in colour",
+            f"{len(few)} of {_n(len(look.images), 'image')} are {name}, for example {few[0].name}: the model would "
+            "take both for normal",
         )
 
 
@@ -99,7 +122,7 @@ def _shape(look: Look) -> Iterator[Suggestion]:
     if look.config.aspect == "stretch" and look.config.resize is None:
         yield Suggestion(
             "Keep the shape of the images",
-            f"one side is {ratio:.2g} times the other, and squares squeeze it: thin defects vanish",
+            f"one side is {_times(ratio)} the other, and squares squeeze it: thin defects vanish",
             "--aspect keep",
         )
     elif look.config.resize is not None:
@@ -111,14 +134,14 @@ def _shape(look: Look) -> Iterator[Suggestion]:
     elif ratio > MOST_ASPECT and views:
         yield Suggestion(
             "Cut the images, or see them in tiles",
-            f"one side is {ratio:.2g} times the other; views are at most {MOST_ASPECT:g} times as long as wide "
+            f"one side is {_times(ratio)} the other; views are at most {MOST_ASPECT:g} times as long as wide "
             f"({views} pixels), so images are squeezed",
             f"--size tile:{TILE}",
         )
     elif views:
         yield Suggestion(
             "The shape of the images is kept",
-            f"one side is {ratio:.2g} times the other, and views have {views} pixels",
+            f"one side is {_times(ratio)} the other, and views have {views} pixels",
         )
 
 
@@ -133,6 +156,20 @@ def _shapes(look: Look) -> Iterator[Suggestion]:
         )
 
 
+def _times(ratio: float) -> str:
+    """
+    >>> _times(2.5), _times(3000)
+    ('2.5 times', '3,000 times')
+    """
+    return f"{ratio:,.0f} times" if ratio >= 10 else f"{ratio:.2g} times"
+
+
+def shown_by_a_pixel(look: Look) -> str:
+    """What a pixel of the finest view shows of an image."""
+    side = f"{look.pixels_per_pixel:.2g}"
+    return f"{side} × {side} pixels of the image"
+
+
 def _large(look: Look) -> Iterator[Suggestion]:
     if look.config.tiled or look.pixels_per_pixel < LARGE:
         return
@@ -140,8 +177,8 @@ def _large(look: Look) -> Iterator[Suggestion]:
     tiles = next(size for size in _tilings() if _views(look, size) <= MOST_TILES or size.zoom <= 0.25)
     yield Suggestion(
         "See small defects in tiles",
-        f"one pixel of the finest view stands for {look.pixels_per_pixel:.2g} × {look.pixels_per_pixel:.2g} pixels of "
-        f"the image; {_views(look, tiles)} tiles for an image show them{_zoomed(tiles)}, in as many times the time",
+        f"a pixel of the finest view shows {shown_by_a_pixel(look)}; {_views(look, tiles)} tiles for an image show "
+        f"them{_zoomed(tiles)}, in as many times the time",
         f"--size {coarse},{tiles}",
     )
 

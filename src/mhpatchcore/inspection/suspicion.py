@@ -77,7 +77,7 @@ class ImageChecks:
 class Ranking:
     """Training images by their index, the most suspicious first, with scores (n,).
 
-    `maps` are the views of the first few of them, at the first scale, with their patches' scores.
+    `maps` are the views of the first few of them, with their patches' scores.
     """
 
     images: tuple[int, ...]
@@ -136,9 +136,9 @@ def rank_images(
 def _stands_apart(
     store: Store, heads: tuple[str, ...], rule: Rule, image: StoredImage
 ) -> tuple[float, tuple[ViewScores, ...]] | None:
-    """An image's suspicion, and its views at the first scale; None where the bank knows no other image."""
+    """An image's suspicion, and its views; None where the bank knows no other image."""
     views = distances_apart(store, heads, rule, image)
-    return None if views is None else (combined_peak(views), tuple(view for view in views if view.scale == 0))
+    return None if views is None else (combined_peak(views), tuple(views))
 
 
 def distances_apart(

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from mhpatchcore.calibration.conformal import Calibration
-from mhpatchcore.errors import ImageError
-from mhpatchcore.fitting.calibrating import banked, calibrated_by, scored_with_progress
+from mhpatchcore.errors import ImageError, UserError
+from mhpatchcore.fitting.calibrating import ScoredImage, banked, calibrated_by, scored_with_progress
+from mhpatchcore.fitting.duplicates import SIDE, near_duplicate_groups
 from mhpatchcore.fitting.execution import Execution
-from mhpatchcore.fitting.extraction import extracted
+from mhpatchcore.fitting.extraction import Extraction, extracted
+from mhpatchcore.fitting.plan import StoredImage
 from mhpatchcore.inputs.sources import ImageLike, Images, gather
 from mhpatchcore.model.history import event
 from mhpatchcore.model.value import Model
@@ -17,20 +21,24 @@ from mhpatchcore.model.value import Model
 
 def calibrated(
     model: Model,
-    false_alarm: float | None = None,
+    false_alarm: float | str | None = None,
     images: Images | None = None,
     add: bool = False,
     rule: str | None = None,
     execution: Execution | None = None,
 ) -> Model:
     """The same model with another threshold; see `Detector.calibrated`."""
-    rate = model.calibration.false_alarm if false_alarm is None else false_alarm
-    config = model.config.with_changes(false_alarm=rate, threshold=rule or model.config.threshold)
+    asked = model.calibration.false_alarm if false_alarm is None else false_alarm
+    config = model.config.with_changes(false_alarm=asked, threshold=rule or model.config.threshold)
+    rate = config.false_alarm
     calibration = model.calibration.at_rate(rate, config.threshold)
     source, n = "", 0
     if images is not None:
         given = gather(images)
-        fresh = _held_out_calibration(replace(model, config=config), given.images, execution or Execution())
+        known = model.calibration if add else None
+        fresh = _held_out_calibration(
+            replace(model, config=config), given.images, execution or Execution(), known
+        )
         calibration = calibration.together(fresh) if add else fresh
         source, n = given.source, fresh.n
     return replace(
@@ -41,13 +49,44 @@ def calibrated(
     )
 
 
-def _held_out_calibration(model: Model, images: Sequence[ImageLike], execution: Execution) -> Calibration:
-    """Scores of images that the model has not learnt from."""
+def _held_out_calibration(
+    model: Model, images: Sequence[ImageLike], execution: Execution, known: Calibration | None
+) -> Calibration:
+    """Scores of images that the model has not learnt from, and that are not among the `known` ones already."""
     networks = [replace(scale.backbone, threads=1) for scale in model.scales]
     all_learnt = model.config.with_changes(calibration="none")  # no image of these is to be held out
     with extracted(images, networks, all_learnt, execution, [model.previous]) as extraction:
         banks = [banked(scale, model.config) for scale in model.scales]
-        scored = scored_with_progress(extraction.store, banks, extraction.learnt, None, execution)
+        wanted = _one_of_each(extraction, execution)
+        scored = scored_with_progress(extraction.store, banks, wanted, None, execution)
     if not scored:
         raise ImageError("none of the images could be read: check the folder")
+    scored = scored if known is None else _without_known(scored, known, execution)
     return calibrated_by(scored, model.config, ["held-out"])
+
+
+def _one_of_each(extraction: Extraction, execution: Execution) -> list[StoredImage]:
+    """The first image of every group of near-duplicates: copies would promise more than they know."""
+    images = extraction.learnt
+    thumbnails = np.array([extraction.thumbnails[image.image] for image in images], np.float16)
+    groups = near_duplicate_groups(thumbnails.reshape(-1, SIDE**2))
+    kept = [image for i, image in enumerate(images) if groups[i] == i]
+    if len(kept) < len(images):
+        execution.warn(
+            f"{len(images) - len(kept)} of {len(images)} images are near-duplicates of others "
+            "(copies, or frames of one part): each group counts once in the threshold"
+        )
+    return kept
+
+
+def _without_known(scored: list[ScoredImage], known: Calibration, execution: Execution) -> list[ScoredImage]:
+    """Images that were not added before: the same model gives the same image the same two numbers."""
+    pairs = set(zip(known.scores.tolist(), known.peaks.tolist(), strict=True))
+    new = [one for one in scored if (float(np.float32(one.score)), float(np.float32(one.peak))) not in pairs]
+    if not new:
+        raise UserError("the threshold counts all of these images already: give images that are new to it")
+    if len(new) < len(scored):
+        execution.warn(
+            f"{len(scored) - len(new)} of {len(scored)} images count in the threshold already: left out"
+        )
+    return new

@@ -53,8 +53,7 @@ def read_file(path: Path) -> tuple[bytes, str]:
         content = read_url(url, ModelFileError)
         read_document(content, url)
         return content, url
-    if not path.is_file():
-        raise ModelFileError(f"there is no model file {path}")
+    check_file(path)
     try:
         with path.open("rb") as file:  # what is no model is told before all of it is read
             length = file.read(8)
@@ -66,6 +65,14 @@ def read_file(path: Path) -> tuple[bytes, str]:
     except MemoryError as error:
         raise _damaged(str(path), "it is larger than the memory") from error
     return content, str(path)
+
+
+def check_file(path: Path) -> None:
+    """Refuse what is no file."""
+    if path.is_dir():
+        raise ModelFileError(f"{path} is a folder, not a model file; name the file that `fit` has written")
+    if not path.is_file():
+        raise ModelFileError(f"there is no model file {path}; check the path")
 
 
 def to_bytes(model: Model) -> bytes:
@@ -222,14 +229,14 @@ def _metadata(content: bytes, name: str) -> dict[str, str]:
     length = int.from_bytes(content[:8], "little")
     try:
         if len(content) < 8 or length > len(content) - 8:
-            raise ValueError("it is too short")
+            raise ValueError("its header does not end")
         header = json.loads(content[8 : 8 + length])
         metadata = header.get("__metadata__", {})
         if not all(isinstance(value, str) for value in metadata.values()):
             raise ValueError("its metadata are not texts")
         return dict(metadata)
     except DAMAGE as error:
-        raise _damaged(name, error, "truncated or no model file") from error
+        raise _damaged(name, error, "truncated, or not a model file") from error
 
 
 def _read_tensors(content: bytes, name: str) -> dict[str, Array]:
@@ -239,7 +246,7 @@ def _read_tensors(content: bytes, name: str) -> dict[str, Array]:
     try:
         return dict(deserialised(content))
     except (SafetensorError, *DAMAGE) as error:
-        raise _damaged(name, error, "truncated or no model file") from error
+        raise _damaged(name, error, "truncated, or not a model file") from error
 
 
 def _in_order(content: bytes) -> bytes:

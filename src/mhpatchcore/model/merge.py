@@ -82,13 +82,18 @@ def _shared_images(one: Model, other: Model) -> bool:
     return bool({hash_ for hash_ in one.hashes if hash_} & set(other.hashes))
 
 
+def _told(value: object) -> str:
+    """A setting in a message: sizes as they are given."""
+    return ", ".join(map(str, value)) or "none" if isinstance(value, list | tuple) else str(value)
+
+
 def _check_equal(pair: str, what: str, ours: object, theirs: object) -> None:
     if ours != theirs:
         cure = (
             "calibrate one of them first" if what == "false_alarm" else "fit one of them again like the other"
         )
         raise UserError(
-            f"{pair} cannot be merged: {what} is {ours} in the one and {theirs} in the other; {cure}"
+            f"{pair} cannot be merged: {what} is {_told(ours)} in the one and {_told(theirs)} in the other; {cure}"
         )
 
 

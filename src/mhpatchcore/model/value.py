@@ -78,6 +78,11 @@ class Model:
         return None if image == NOT_LEARNT else self.images[image], without
 
     @property
+    def patches(self) -> int:
+        """How many patches it has learnt from, at all scales together."""
+        return sum(scale.moments.n for scale in self.scales)
+
+    @property
     def previous(self) -> Previous:
         """What a larger model can go on from."""
         scales = tuple(PreviousScale(scale.moments, scale.raw, scale.origin) for scale in self.scales)

@@ -83,7 +83,7 @@ def write_report(
             measured.items = len(evaluation.images)
         page = render(detector, evaluation, gallery.items(), telemetry.to_json())
         # file names may hold bytes that are no text
-        temporary.write_text(page, encoding="utf-8", errors="replace")
+        temporary.write_text(page, encoding="utf-8", errors="backslashreplace")
     return evaluation
 
 

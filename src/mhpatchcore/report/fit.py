@@ -33,7 +33,7 @@ from mhpatchcore.report.page import render_page
 from mhpatchcore.report.pictures import HEAT_SIDE, PHOTO_SIDE, Picture, picture
 from mhpatchcore.report.wording import Tile, percent
 from mhpatchcore.runtime.arrays import Doubles
-from mhpatchcore.runtime.files import atomic_path
+from mhpatchcore.runtime.files import write_text
 from mhpatchcore.scoring.maps import combined_map
 
 MAX_SUSPECTS = 12
@@ -43,9 +43,7 @@ LEVEL_NAMES = {0.5: "half of the patches", 0.9: "90 %", 0.99: "99 %", 1.0: "all 
 
 
 def write_fit_report(study: Study, name: str, path: str | Path, telemetry: Mapping[str, Any]) -> None:
-    with atomic_path(path) as temporary:
-        # file names may hold bytes that are no text
-        temporary.write_text(render(study, name, telemetry), encoding="utf-8", errors="replace")
+    write_text(path, render(study, name, telemetry))
 
 
 def render(study: Study, name: str, telemetry: Mapping[str, Any]) -> str:
@@ -80,7 +78,7 @@ def _headline(detector: Detector) -> str:
 
 def _tiles(detector: Detector) -> list[Tile]:
     scales, calibration = detector.scales, detector.calibration
-    patches = sum(scale.moments.n for scale in scales)
+    patches = detector.model.patches
     grids = " and ".join("{1} × {0}".format(*scale.backbone.info.grid) for scale in scales)
     kept = " and ".join(str(scale.whitening.k) for scale in scales)
     retained = percent(min(scale.whitening.retained for scale in scales))
@@ -140,19 +138,22 @@ def coverage_figure(coverage: Coverage) -> Figure:
     worst = np.stack([coverage.quantiles[group].max(axis=0) for group in groups])
     x = np.array([after[group[-1]] for group in groups])
     series = [Series(LEVEL_NAMES[level], x, worst[:, i]) for i, level in enumerate(LEVELS)]
-    # from zero, where distances begin and the legend finds room
     y_label = "squared distance to the bank within"
-    return lines_figure(series[::-1], "Coverage", "training images", y_label, bottom=0)
+    # from zero, where distances begin, to where the legend finds room
+    top = 1.6 * float(worst.max()) or None
+    return lines_figure(series[::-1], "Coverage", "training images", y_label, bottom=0, top=top)
 
 
 def _suspects_note(study: Study) -> str:
     excluded = len(study.detector.model.excluded)
     text = (
-        "Training images by how far they stand from all others; the number is a multiple of the typical image's. "
-        "Heat is in units of what nine in ten images stay below. A defect among them belongs out of the folder"
+        "The training images that differ most from all others; the number compares each with the typical image. "
+        "Nine in ten images stay below the mark on the heat scale. "
     )
-    return text + (
-        f"; {excluded} left out of this fit." if excluded else ", or fit with --exclude-suspicious."
+    if excluded:
+        return f"{text}The first {excluded} of them were left out of this fit."
+    return (
+        f"{text}If one of them shows a defect, take it out of the folder, or fit with --exclude-suspicious."
     )
 
 

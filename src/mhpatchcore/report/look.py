@@ -15,14 +15,14 @@ from mhpatchcore.inputs.sources import spread
 from mhpatchcore.inputs.views import Opened, Placed, opened
 from mhpatchcore.inputs.window import Window
 from mhpatchcore.inspection.look import CELL, Glance, Look
-from mhpatchcore.inspection.suggestions import Suggestion
+from mhpatchcore.inspection.suggestions import Suggestion, shown_by_a_pixel
 from mhpatchcore.report.drawing import screen_pixels, screen_size
 from mhpatchcore.report.figures import BLUE, GREY, STYLE, VERMILION, figure_bytes, plot
 from mhpatchcore.report.page import render_page
 from mhpatchcore.report.pictures import MASK_SIDE, encoded, outline_path
 from mhpatchcore.report.wording import Tile, percent, settings
 from mhpatchcore.runtime.arrays import Array
-from mhpatchcore.runtime.files import atomic_path
+from mhpatchcore.runtime.files import write_text
 
 SHOWN, SHOWN_GROUPS, SHOWN_OF_GROUP = 6, 6, 4
 PHOTO_SIDE, SMALL_SIDE = 800, 320
@@ -51,9 +51,7 @@ class Shown:
 
 
 def write_look_report(look: Look, suggested: Sequence[Suggestion], path: str | Path) -> None:
-    with atomic_path(path) as temporary:
-        # file names may hold bytes that are no text
-        temporary.write_text(render(look, suggested), encoding="utf-8", errors="replace")
+    write_text(path, render(look, suggested))
 
 
 def render(look: Look, suggested: Sequence[Suggestion]) -> str:
@@ -89,7 +87,7 @@ def _tiles(look: Look) -> list[Tile]:
     (height, width), common = look.sizes.most_common(1)[0]
     kind, alike = look.kinds.most_common(1)[0]
     copies = len(look.images) - look.distinct
-    behind = f"{look.pixels_per_pixel:.2g} pixels of the image, each way, behind one of the finest"
+    behind = f"a pixel of the finest shows {shown_by_a_pixel(look)}"
     n = min(look.distinct, look.config.calibration_images)
     rate = max(look.config.false_alarm, 1 / (n + 1))
     return [

@@ -109,9 +109,7 @@ def promise(evaluation: Evaluation, detector: Detector) -> str:
 def threshold_promise(calibration: Calibration) -> str:
     """What the threshold was made to hold."""
     if not math.isfinite(calibration.threshold):
-        return (
-            "The model has no threshold, because it was not calibrated: it scores images, but rejects none."
-        )
+        return "The model has no threshold: it scores images, but rejects none."
     text = (
         f"The image threshold of {number(calibration.threshold)} was set from {calibration.n} good images to reject "
         f"about {percent(calibration.supported_rate)} of good parts"
@@ -188,7 +186,7 @@ def provenance(detector: Detector) -> Facts:
     source = f"from {calibration.n} images ({calibration.method})" if calibration.n else "not calibrated"
     return [
         ("mhpatchcore", __version__),
-        ("Training images", f"{model.n_learnt} ({model.scales[0].moments.n} patches)"),
+        ("Training images", f"{model.n_learnt} ({model.patches} patches)"),
         *([("Left out as suspicious", number(model.excluded))] if model.excluded else []),
         ("Backbone", f"{info.name}, {info.descriptor} of {number(info.layers)}, {info.precision}"),
         ("Weights", info.weights_source),

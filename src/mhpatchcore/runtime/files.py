@@ -41,9 +41,9 @@ def atomic_path(target: str | Path) -> Iterator[Path]:
         with _copied_to(url) as temporary:
             yield temporary
         return
+    if Path(target).exists() and not (Path(target).is_file() or Path(target).is_dir()):
+        raise UserError(f"cannot write {target}: it is not a file that can be replaced; choose another place")
     target = Path(os.path.realpath(target))  # a link stays, and what it points to is written
-    if target.exists() and not (target.is_file() or target.is_dir()):
-        raise UserError(f"cannot write {target}: it is no file that can be replaced; choose another place")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         # a name of its own, short enough beside any other
@@ -86,6 +86,11 @@ def atomic_folder(target: str | Path) -> Iterator[Path]:
         temporary.replace(target)
         with suppress(OSError):
             _flush(target.parent)
+    except OSError as error:
+        concerned = [name for name in (error.filename, error.filename2) if name is not None]
+        if concerned and not any(Path(name).is_relative_to(temporary) for name in concerned):
+            raise  # it speaks of another file
+        raise UserError(f"cannot write {target}: {error.strerror or error}; choose another place") from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
@@ -110,9 +115,9 @@ def _flush(path: Path) -> None:
 
 
 def write_text(target: str | Path, text: str) -> None:
-    """Write a text file atomically."""
+    """Write a text file atomically. File names may hold bytes that are no text: they are written as \\udcff."""
     with atomic_path(target) as path:
-        path.write_text(text, encoding="utf-8")
+        path.write_text(text, encoding="utf-8", errors="backslashreplace")
 
 
 def write_csv(target: str | Path, columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:

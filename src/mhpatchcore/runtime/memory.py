@@ -42,7 +42,7 @@ def parse_size(text: str) -> int:
     """
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*", text, re.IGNORECASE)
     if match is None or match[2].upper() not in UNITS:
-        raise UserError(f"'{text}' is no size; write it like 600MB, 1.5GB or 512MiB")
+        raise UserError(f"'{text}' is not a size; write it like 600MB, 1.5GB or 512MiB")
     return int(float(match[1]) * UNITS[match[2].upper()])
 
 

@@ -110,6 +110,7 @@ export function histogram(calibration, recent, threshold, small) {
     );
   });
   const ticks = [0, 0.25, 0.5, 0.75, 1].map((share) => low + share * (most - low));
+  const beyond = recent.some((one) => one > most) ? " and more" : ""; // the last bar has all of these
   return s(
     "svg",
     {
@@ -124,7 +125,7 @@ export function histogram(calibration, recent, threshold, small) {
       s(
         "text",
         { class: "tick", x: x(value), y: tall - 12, "text-anchor": ["start", "middle", "middle", "middle", "end"][i] },
-        num(value),
+        num(value) + (i === 4 ? beyond : ""),
       ),
     ),
     limit !== null && s("line", { class: "limit", x1: limit, x2: limit, y1: 22, y2: tall - bottom }),

@@ -1,10 +1,11 @@
-// A model: its scores, its threshold and what another would mean, drift, the promise, its life, and the way back.
+// A model: its scores, its threshold and what another would mean, the promise, and drift.
 
 import { json } from "./api.js";
 import { histogram } from "./charts.js";
-import { $, counted, day, glyph, h, num, percent, toast } from "./dom.js";
+import { $, counted, glyph, h, num, percent, toast } from "./dom.js";
 import { propose } from "./propose.js";
 import { loadModel, loadModels, on, state } from "./state.js";
+import { history, versions } from "./versions.js";
 
 let [rates, drift, kept] = [[], null, null];
 let step = null; // of the slider; null is the model's own rate
@@ -72,11 +73,17 @@ function draw() {
     h(
       "div",
       { class: "model" },
-      h("div", { class: "column" }, threshold(), life()),
-      h("div", { class: "column" }, promise(), drifting(), versions()),
+      h("div", { class: "column" }, threshold(), history(details.history)),
+      h("div", { class: "column" }, promise(), drifting(), versions(kept, wentBack)),
     ),
   );
   if (focused === "rate-slider") $("rate-slider")?.focus();
+}
+
+async function wentBack() {
+  step = null;
+  await loadModels();
+  await loadModel();
 }
 
 function threshold() {
@@ -229,110 +236,4 @@ function drifting() {
       ].map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))),
     ),
   );
-}
-
-const DEEDS = {
-  fit: "Fitted",
-  update: "Learnt",
-  calibrate: "Calibrated",
-  merge: "Merged",
-  undo: "Taken back",
-  learn: "Learnt",
-  recalibrate: "Recalibrated",
-};
-
-function life() {
-  const told = (event) => {
-    const from = event.source ? ` from ${event.source}` : "";
-    if (event.what === "calibrate")
-      return `at ${percent(event.false_alarm)}${event.images ? `, with ${counted(event.images, "part")}${from}` : ""}`;
-    return `${counted(event.images, "image")}${from}${event.what === "fit" ? "" : `, ${event.total} in all`}`;
-  };
-  const events = [...state.details.history].reverse();
-  return h(
-    "section",
-    { class: "card" },
-    h("h3", {}, "History"),
-    h(
-      "ol",
-      { class: "timeline" },
-      events.map((one) =>
-        h(
-          "li",
-          {},
-          h("b", {}, DEEDS[one.what] ?? one.what),
-          ` ${told(one)}`,
-          h("span", { class: "muted line" }, `${day(one.when)}${one.who ? `, ${one.who}` : ""}`),
-          one.note && h("q", {}, one.note),
-        ),
-      ),
-    ),
-  );
-}
-
-function versions() {
-  const row = (one) =>
-    h(
-      "li",
-      { class: one.in_use ? "in-use" : "" },
-      h(
-        "div",
-        {},
-        h("code", {}, one.version),
-        " ",
-        one.in_use
-          ? h("span", { class: "tag good" }, "in use")
-          : h("span", { class: "muted" }, `until ${day(one.until)}`),
-        h(
-          "span",
-          { class: "muted line" },
-          `${counted(one.images, "image")}, ${percent(one.false_alarm)} · ${(DEEDS[one.what] ?? one.what).toLowerCase()} ${day(one.when)}${one.who ? `, ${one.who}` : ""}`,
-        ),
-      ),
-      !one.in_use &&
-        h(
-          "button",
-          {
-            type: "button",
-            class: "small",
-            "aria-label": `Go back to version ${one.version}`,
-            onclick: () => undo(one.version),
-          },
-          "Go back",
-        ),
-    );
-  const undone = kept.changes.filter((one) => one.what === "undo");
-  return h(
-    "section",
-    { class: "card" },
-    h("h3", {}, "Versions"),
-    kept.versions.length === 1 &&
-      h(
-        "p",
-        { class: "muted" },
-        "Once the model changes, its earlier versions are listed here, each one a click away.",
-      ),
-    h("ul", { class: "versions" }, kept.versions.map(row)),
-    undone.length > 0 &&
-      h(
-        "p",
-        { class: "muted" },
-        `Taken back ${undone.length === 1 ? "once" : `${undone.length} times`}, last ${day(undone[0].at)}${undone[0].who ? ` by ${undone[0].who}` : ""}.`,
-      ),
-  );
-}
-
-async function undo(version) {
-  try {
-    await json(`/v1/models/${encodeURIComponent(state.model)}/undo`, {
-      method: "POST",
-      body: { version, who: state.who },
-    });
-    step = null;
-    await loadModels();
-    await loadModel();
-    toast(`Version ${version} is in use again.`, "good");
-  } catch (error) {
-    toast(error.message, "bad");
-  }
 }

@@ -144,10 +144,10 @@ class Guard:
 def _refused(request: Request, hosts: frozenset[str] | None) -> Refused | None:
     """Requests that a page of another site makes in somebody's browser."""
     if hosts is not None and (request.url.hostname or "") not in hosts:
-        return Refused(403, "host", "the service is not asked by this name")
+        return Refused(403, "host", "this service does not answer to that host name")
     origin = request.headers.get("origin")
     if request.method not in SAFE and origin and urlsplit(origin).netloc != request.headers.get("host"):
-        return Refused(403, "origin", "requests of pages from other sites are not taken")
+        return Refused(403, "origin", "requests from pages of other sites are refused")
     return None
 
 

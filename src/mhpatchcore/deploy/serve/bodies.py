@@ -96,7 +96,7 @@ async def json_of(request: Request, limits: Limits) -> Any:
     try:
         return json.loads(await body_of(request, limits))
     except (ValueError, RecursionError):
-        raise unreadable("the body is no JSON") from None
+        raise unreadable("the body is not valid JSON") from None
 
 
 def _too_large(limits: Limits) -> Refused:

@@ -18,6 +18,7 @@ from mhpatchcore.deploy.inbox_versions import replaced
 from mhpatchcore.deploy.serve.refusals import unknown
 from mhpatchcore.detector import Detector
 from mhpatchcore.errors import ModelFileError, UserError
+from mhpatchcore.model.file import check_file
 from mhpatchcore.runtime.memory import give_back
 from mhpatchcore.runtime.texts import without_paths
 
@@ -131,8 +132,7 @@ class Registry:
 
 def load_served(name: str, path: Path) -> Served:
     """Load a model file, ready to score; what is hashed and what is loaded is one file, also if it is replaced now."""
-    if not path.is_file():
-        raise ModelFileError(f"there is no model file {path}")
+    check_file(path)
     try:
         with path.open("rb") as file:
             opened = Path(f"/proc/self/fd/{file.fileno()}")

@@ -3,17 +3,33 @@
 from __future__ import annotations
 
 import logging
+import os
+import socket
+from collections.abc import Callable
 from types import FrameType
 
 import uvicorn
 from fastapi import FastAPI
+
+from mhpatchcore.errors import UserError
 
 GRACE = 60  # seconds for what was accepted
 BACKLOG = 512
 
 
 class Server(uvicorn.Server):
-    """On the first signal no request is taken any more, and those who listen to events are told to go."""
+    """Calls `ready` once requests are taken.
+
+    On the first signal no request is taken any more, and those who listen to events are told to go.
+    """
+
+    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._ready = ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._ready()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         app: FastAPI = self.config.app  # type: ignore[assignment]
@@ -21,17 +37,35 @@ class Server(uvicorn.Server):
         super().handle_exit(sig, frame)
 
 
-def run(app: FastAPI, host: str, port: int) -> None:
-    """Serve until a signal comes."""
+def run(app: FastAPI, host: str, port: int, ready: Callable[[], None]) -> None:
+    """Serve until a signal comes; `ready` is called once requests are taken."""
+    sockets = listening(host, port)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     config = uvicorn.Config(
         app,
-        host=host,
-        port=port,
         log_config=None,
         access_log=False,
         server_header=False,
         backlog=BACKLOG,
         timeout_graceful_shutdown=GRACE,
     )
-    Server(config).run()
+    Server(config, ready).run(sockets)
+
+
+def listening(host: str, port: int) -> list[socket.socket]:
+    """A socket for each address of the host.
+
+    Uvicorn would only log why it cannot listen, and end with an exit code that means something else here.
+    """
+    sockets: list[socket.socket] = []
+    try:
+        for family, *_, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+            sockets.append(socket.create_server(address, family=family, backlog=BACKLOG))
+    except OSError as error:
+        for one in sockets:
+            one.close()
+        why = error.strerror if isinstance(error, socket.gaierror) else os.strerror(error.errno or 0)
+        raise UserError(
+            f"cannot listen at {host}, port {port}: {why}; choose another --host or --port"
+        ) from error
+    return sockets

@@ -101,9 +101,9 @@ def _document(body: bytes, json_length: str | None) -> tuple[dict[str, Any], byt
     try:
         document = json.loads(body[:length])
     except (ValueError, RecursionError):
-        raise _wrong("the request is no JSON") from None
+        raise _wrong("the request is not valid JSON") from None
     if not isinstance(document, dict):
-        raise _wrong("the request is no JSON object")
+        raise _wrong("the request is not a JSON object")
     return document, body[length:]
 
 
