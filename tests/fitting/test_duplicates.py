@@ -42,6 +42,12 @@ def test_a_picture_taken_again_is_the_same_and_another_part_is_not(again: object
     assert near_duplicates(both[:6], both[6:12]).tolist() == []
 
 
+def test_parts_whose_frames_complement_each_other_are_told_apart() -> None:
+    frames = [part.mean(axis=2) for part in vials(0, 6, pixels=96)]
+    stacks = [np.stack([one, 255 - one, np.full_like(one, 127.5)], axis=2) for one in frames]
+    assert near_duplicate_groups(thumbnails(stacks)).tolist() == [*range(6)]
+
+
 def test_nothing_is_near_nothing() -> None:
     none = np.empty((0, SIDE**2), np.float16)
     assert near_duplicate_groups(none).tolist() == []

@@ -115,7 +115,7 @@ def _described(job: Job, chunk: Chunk) -> _Described:
             waiting.append(_Picture(job, key, _opened(job, one)))
         except ImageError as error:
             if not job.skip_broken:
-                raise
+                raise _refused(error) from error
             found.skipped.append(f"skipped: {error}")
     found.stored = _run_networks(job, waiting)
     known |= {picture.key: picture.index for picture in waiting}
@@ -138,13 +138,17 @@ class _Given:
     error: ImageError | None = None
 
 
+def _refused(error: ImageError) -> ImageError:
+    return ImageError(f"{error} (--skip-broken learns from the other images)")
+
+
 def _given(job: Job, source: ImageLike) -> _Given:
     try:
         made = fetched(source)  # what has to be made is made once, for its hash and for its views
         sha256, area = content_hash(made), job.roi.of(source) if job.roi else None
     except ImageError as error:
         if not job.skip_broken:
-            raise
+            raise _refused(error) from error
         return _Given(source, f"broken {source}", error=error)
     key = entry_key("image", sha256, asdict(area) if area else None, job.views, job.networks)
     return _Given(made, key, sha256, area)

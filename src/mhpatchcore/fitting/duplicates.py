@@ -1,7 +1,8 @@
 """Near-duplicates: copies, files saved again, frames of one still part. Together they say no more than one of them.
 
 A thumbnail is the view in SIDE × SIDE gray values, less their mean and divided by their spread. Saving a picture
-again, noise and brightness hardly move it, while two parts differ, however well they are aligned.
+again, noise and brightness hardly move it, while two parts differ, however well they are aligned. Channels count as
+they do in brightness: by equal shares, two frames of which one is the negative of the other would leave nothing.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from mhpatchcore.metric.distances import squared_distances
 from mhpatchcore.runtime.arrays import Array, Floats, Indices
 
 SIDE = 8
+BRIGHTNESS = np.array([0.299, 0.587, 0.114], np.float32)  # of red, green and blue (ITU-R BT.601)
 # how far two thumbnails of one part are apart at most: a share of what two images typically are, within these bounds
 MOST_OF_TYPICAL, LEAST_LIMIT, MOST_LIMIT = 0.15, 0.005, 0.02
 TYPICAL_PAIRS = 2000
@@ -23,7 +25,7 @@ BLOCK = 1024
 
 def thumbnail(view: Array) -> Floats:
     """A view (H, W, 3) as a thumbnail (SIDE²,), in halves."""
-    gray = np.asarray(view, np.float32).mean(axis=2)
+    gray = np.asarray(view, np.float32) @ BRIGHTNESS
     rows, columns = (np.linspace(0, side, SIDE + 1).astype(int) for side in gray.shape)
     small = np.add.reduceat(np.add.reduceat(gray, rows[:-1], axis=0), columns[:-1], axis=1)
     small /= np.outer(np.diff(rows), np.diff(columns))

@@ -187,7 +187,7 @@ def _check_room(folder: Path, needed: int) -> None:
     free = shutil.disk_usage(folder).free
     if needed > free and needed - sum(entry.size for entry in entries_of(folder)) > free:
         raise UserError(
-            f"the store needs {needed / 1e9:.1f} GB in {folder}, which has {free / 1e9:.1f} GB free: "
+            f"the store needs {in_words(needed)} in {folder}, which has {in_words(free)} free: "
             "name another folder with --store"
         )
 

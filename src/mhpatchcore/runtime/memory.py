@@ -48,7 +48,8 @@ def parse_size(text: str) -> int:
 
 def in_words(size: int) -> str:
     """
-    >>> in_words(612_345_678)
-    '612 MB'
+    >>> in_words(612_345_678), in_words(4096), in_words(25 * 10**9)
+    ('612 MB', '4 kB', '25 GB')
     """
-    return f"{size / 1e6:.0f} MB"
+    unit, scale = ("GB", 1e9) if size >= 1e10 else ("MB", 1e6) if size >= 1e6 else ("kB", 1e3)
+    return f"{size / scale:.0f} {unit}"
