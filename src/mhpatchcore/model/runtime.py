@@ -49,18 +49,22 @@ class Runtime:
 
         Often only one kind is used, and runs over tiles take much memory: these do not keep it.
         """
-        options = letting_go() if self._config.tiled else None
         for sessions in (self.one_at_a_time, self.side_by_side):
             for i, (scale, session) in enumerate(zip(self._scales, sessions, strict=True)):
-                self.score(i, session, np.zeros((*scale.size, 3), np.uint8), options=options)
+                self.score(
+                    i, session, np.zeros((*scale.size, 3), np.uint8), let_go=bool(self._config.sizes[i].zoom)
+                )
 
     def score(
-        self, scale: int, session: Any, view: Array, inside: Mask | None = None, options: Any = None
+        self, scale: int, session: Any, view: Array, inside: Mask | None = None, let_go: bool = False
     ) -> Scored:
-        """One view (H, W, 3) at one scale, of which only the patches inside (h, w) count; None: all."""
+        """One view (H, W, 3) at one scale, of which only the patches inside (h, w) count; None: all.
+
+        A session keeps the memory of a run for the next, unless it is told to `let_go` of it.
+        """
         head = self.heads[scale]
         feed = {"image": np.ascontiguousarray(view[None], np.float32), "penalty": head.no_penalty}
-        return scored_by(session, feed, head.grid, inside, options)
+        return scored_by(session, feed, head.grid, inside, letting_go() if let_go else None)
 
     def _session(self, threads: int) -> tuple[Any, ...]:
         with self._lock:
