@@ -187,8 +187,8 @@ def _from_image(image: Image.Image, name: str | Path, reduced: Callable[[int, in
     if times > 1:
         image.draft(None, (width // times, height // times))
     values = as_planes(image)
-    page = _page(image, name) if values is None else Decoded(values, "8-bit", 1, 1, *values.shape[:2])
-    return replace(page, reduced=times, height=height, width=width)
+    seen = _page(image, name) if values is None else Decoded(values, "8-bit", 1, 1, *values.shape[:2])
+    return replace(seen, reduced=times, height=height, width=width)
 
 
 def _page(image: Image.Image, name: str | Path, several: bool = False) -> Decoded:

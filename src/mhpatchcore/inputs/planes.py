@@ -22,11 +22,11 @@ def as_planes(image: Image.Image) -> Array | None:
     if image.mode != "RGB" or width * height < LARGE or not hasattr(mmap, "MADV_DONTNEED"):
         return None
     memory = mmap.mmap(-1, 4 * width * height, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    image.im = ours = Image.frombuffer("RGBX", image.size, memory, "raw", "RGBX", 0, 1).im
+    pixels = np.frombuffer(memory, np.uint8).reshape(height, width, 4)
+    image.im = ours = Image.frombuffer("RGBX", image.size, pixels, "raw", "RGBX", 0, 1).im
     image.load()
     if image.im is not ours:  # older versions of Pillow decode into their own memory all the same
         return None
-    pixels = np.frombuffer(memory, np.uint8).reshape(height, width, 4)
     planes = np.empty((3, height, width), np.uint8)
     rows, gone = -(-STRIP // width), 0
     for top in range(0, height, rows):
