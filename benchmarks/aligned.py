@@ -61,7 +61,7 @@ def rows(data: Path, size: str, bank_sizes: Sequence[int]) -> Iterator[Row]:
             for K in bank_sizes
             for kind in ("for all tiles", "for each position")
         }
-        for moves in (False, True):
+        for moves in (True, False):
             for (K, kind), found in compared(detector, data, banks, moves).items():
                 yield {"boards": "moved" if moves else "as they are", "K": K, "bank": kind, **found}
 
