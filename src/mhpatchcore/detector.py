@@ -247,9 +247,12 @@ class Detector:
         rule = Rule.of(runtime.heads)
         scores, judged, nearest = [], [], []
         for scale, (view, head) in enumerate(zip(config.views, runtime.heads, strict=True)):
-            for placed in source.placed(view, head.grid):
+            every = source.placed(view, head.grid)
+            for placed in every:
                 pixels = source.pixels(view, placed.where)
-                one = runtime.score(scale, sessions[scale], pixels, placed.inside)
+                # what tiles have taken is room to decode the next image in, which is often a large one
+                is_last = bool(view.zoom) and placed is every[-1]
+                one = runtime.score(scale, sessions[scale], pixels, placed.inside, let_go=is_last)
                 scores.append(one.score)
                 judged.append(rule.view(scale, placed.where, placed.inside, one.judged))
                 nearest.append(replace(judged[-1], distances=one.nearest))

@@ -25,7 +25,7 @@ COMMANDS = (
     *("__main__", "calibration", "decoding", "drift", "exporting", "fitting", "growth", "one_fit"),
     "peers.__main__",
     *("precision", "results.__main__", "returned_parts", "scoring", "starting", "storing", "suspicious"),
-    *("depth_of_tree", "scaling", "scaling_run", "updating"),
+    *("depth_of_tree", "scaling", "scaling_run", "updating", "aligned", "large", "tiles"),
 )
 
 

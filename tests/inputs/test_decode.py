@@ -10,11 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from pictures import picture, saved, seen
-from PIL import Image, ImageCms
+from PIL import Image, ImageCms, ImageFile
 
+from mhpatchcore import Config
 from mhpatchcore.errors import ImageError
+from mhpatchcore.inputs import planes
 from mhpatchcore.inputs.decode import decoded
-from mhpatchcore.inputs.views import Geometry, View
+from mhpatchcore.inputs.views import Geometry, View, load_views, opened
 from mhpatchcore.inputs.window import load_pixels
 
 
@@ -49,6 +51,69 @@ def test_palette_colours_are_looked_up(tmp_path: Path) -> None:
     image.putpalette([value for colour in colours for value in colour])
     pixels = load_pixels(saved(tmp_path, image, "a.png"))
     assert [tuple(pixels[i, j].tolist()) for i in (8, 24) for j in (8, 24)] == colours
+
+
+@pytest.mark.parametrize("roi", [None, [30, 40, 200, 150]])
+@pytest.mark.parametrize("sizes", ["tile:64", "tile:64@0.5", "48,tile:96@0.7", "32"])
+def test_large_jpegs_are_kept_in_planes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sizes: str, roi: list[int] | None
+) -> None:
+    """A third less memory, and the same pixels in every view."""
+    path = saved(tmp_path, Image.fromarray(noisy(301, 222)), "a.jpg", quality=90)
+    config = Config(sizes=sizes, roi=roi)
+    plain = load_views(path, config.views, config.roi)
+    monkeypatch.setattr(planes, "LARGE", 1000)
+    monkeypatch.setattr(planes, "STRIP", 5000)
+    picture = opened(path, config.views, config.roi).picture
+    assert [band.mode for band in picture.bands] == ["L", "L", "L"]
+    assert (picture.height, picture.width) == (301, 222)
+    for ours, theirs in zip(load_views(path, config.views, config.roi), plain, strict=True):
+        assert np.array_equal(ours.pixels, theirs.pixels) and ours.geometry == theirs.geometry
+
+
+def test_what_is_not_kept_in_planes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pixels = Image.fromarray(noisy(120, 80))
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    paths = [
+        saved(tmp_path, pixels.convert("L"), "gray.jpg"),
+        saved(tmp_path, pixels.convert("CMYK"), "cmyk.jpg"),
+        saved(tmp_path, pixels, "turned.jpg", exif=exif),
+        saved(tmp_path, pixels, "a.png"),
+    ]
+    before = [seen(path)[0] for path in paths]
+    monkeypatch.setattr(planes, "LARGE", 1000)
+    for path, pixels_before in zip(paths, before, strict=True):
+        assert len(opened(path, [View(32, 32)]).picture.bands) == 1
+        assert np.array_equal(seen(path)[0], pixels_before)
+
+
+def test_a_damaged_large_jpeg_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = saved(tmp_path, Image.fromarray(noisy(301, 222)), "a.jpg")
+    path.write_bytes(path.read_bytes()[:20_000])
+    monkeypatch.setattr(planes, "LARGE", 1000)
+    with pytest.raises(ImageError, match=r"cannot read image .*a\.jpg: image file is truncated"):
+        seen(path)
+
+
+def test_a_pillow_that_takes_its_own_memory_is_good_enough(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = saved(tmp_path, Image.fromarray(noisy(301, 222)), "a.jpg")
+    before = seen(path)[0]
+    monkeypatch.setattr(planes, "LARGE", 1000)
+    prepare = ImageFile.ImageFile.load_prepare
+
+    def older(image: ImageFile.ImageFile) -> None:
+        image.im = Image.core.new(image.mode, image.size)
+        prepare(image)
+
+    monkeypatch.setattr(ImageFile.ImageFile, "load_prepare", older)
+    assert np.array_equal(seen(path)[0], before)
+
+
+def noisy(height: int, width: int) -> np.ndarray:
+    return np.random.default_rng(0).integers(0, 256, (height, width, 3)).astype(np.uint8)
 
 
 def test_cmyk_jpeg_becomes_rgb(tmp_path: Path) -> None:

@@ -101,6 +101,22 @@ def test_a_detector_pickles_and_copies_at_any_time(saved: Path) -> None:
             assert twin.score(picture).score == wanted
 
 
+@pytest.mark.parametrize(("sizes", "times"), [("64", 0), ("tile:64", 1), ("64,tile:48", 1)])
+def test_memory_goes_back_after_the_last_tile(
+    sizes: str, times: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A large image needs the room to be decoded in; in between it is kept for the next tile."""
+    given: list[object] = []
+    letting_go = runtime.letting_go
+    monkeypatch.setattr(runtime, "letting_go", lambda: given.append(1) or letting_go())
+    small_detector(sizes=sizes).save(tmp_path / "part.mhpc")
+    detector, pictures = Detector.load(tmp_path / "part.mhpc"), vials(50, 2)
+    assert len(given) == 2 * times  # warming up: of both kinds of sessions
+    first = [detector.score(picture).score for picture in pictures]
+    assert len(given) == 4 * times
+    assert [detector.score(picture).score for picture in pictures] == first
+
+
 def test_results_pickle_too(saved: Path) -> None:
     result = Detector.load(saved).score(vials(50, 1)[0])
     there = pickle.loads(pickle.dumps(result))

@@ -6,12 +6,13 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from made_up_heads import made_up_head, noise, stored
 from plain_scoring import PlainScores, plain_scores, plain_whitened
 
 from mhpatchcore.backbone.session import make_session
-from mhpatchcore.scoring.graph import EXCLUDED, SCORES, Head
+from mhpatchcore.scoring.graph import EXCLUDED, PIECE, SCORES, Head
 from mhpatchcore.scoring.local import MAP_PARTS, map_parts
 
 RULES = ("max", "reweighted", "map-max")
@@ -106,6 +107,32 @@ def test_views_of_any_shape(size: tuple[int, int], layers: int, sigma: float) ->
         assert_alike(run(head, 4, counts, form), plain_scores(head, z, counts))
 
 
+LARGE = (148, 160)  # 1480 patches: a whole piece and a part of one
+
+
+@pytest.mark.parametrize("K", [45, 480])
+@pytest.mark.parametrize("score", RULES)
+def test_large_views_are_scored_in_pieces(score: str, K: int) -> None:
+    head = made_up_head(K, size=LARGE, score=score, local=9)
+    assert PIECE < head.backbone.info.patches < 2 * PIECE
+    z, counts = plain_whitened(head, stored(head.backbone, 4)), some_rows(K, "a third")
+    for form in FORMS:
+        assert_alike(run(head, 4, form=form), plain_scores(head, z))
+        assert_alike(run(head, 4, counts, form), plain_scores(head, z, counts))
+
+
+@pytest.mark.parametrize("size", [(48, 64), LARGE])
+@pytest.mark.parametrize("score", RULES)
+def test_memory_does_not_grow_with_all_distances(score: str, size: tuple[int, int]) -> None:
+    """Of the distances between the rows and the patches there are at most those of one piece in any tensor."""
+    K = 480
+    head = made_up_head(K, size=size, score=score, local=9)
+    graph = onnx.shape_inference.infer_shapes(onnx.load_model_from_string(head.head_graph)).graph
+    sizes = {one.name: [d.dim_value for d in one.type.tensor_type.shape.dim] for one in graph.value_info}
+    products = [sizes[node.output[0]] for node in graph.node if node.op_type == "MatMul"]
+    assert max(map(np.prod, products)) == K * min(PIECE, head.backbone.info.patches)
+
+
 @pytest.mark.parametrize("score", RULES)
 @pytest.mark.parametrize("left_out", ["none", "a third", "all but three"])
 def test_the_three_graphs_agree(score: str, left_out: str) -> None:
@@ -150,9 +177,10 @@ def test_patches_outside_change_nothing(score: str) -> None:
     assert all(np.array_equal(ours, theirs) for ours, theirs in zip(one, two, strict=True))
 
 
+@pytest.mark.parametrize("size", [(48, 64), LARGE])
 @pytest.mark.parametrize("form", FORMS)
-def test_threads_change_no_bit(form: str) -> None:
-    head = made_up_head(200, local=9)
+def test_threads_change_no_bit(form: str, size: tuple[int, int]) -> None:
+    head = made_up_head(200, size=size, local=9)
     one, two = (run(head, 7, form=form, threads=threads) for threads in (1, 2))
     assert (one.score, one.peak) == (two.score, two.peak)
     assert np.array_equal(one.nearest, two.nearest) and np.array_equal(one.judged, two.judged)

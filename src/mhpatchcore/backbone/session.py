@@ -139,6 +139,13 @@ def make_session(graph: bytes, threads: int = 0) -> Any:
     return session
 
 
+def letting_go() -> Any:
+    """Options of a run after which its session gives back the memory that activations took; else it is kept."""
+    options = silent_onnx_runtime().RunOptions()
+    options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
+    return options
+
+
 def silent_onnx_runtime() -> Any:
     """ONNX Runtime without its telemetry, also where something else has loaded it before this package could say so."""
     import onnxruntime

@@ -29,7 +29,7 @@ from mhpatchcore.inputs.views import Geometry, Opened, Placed, View, opened
 from mhpatchcore.runtime.arrays import Array, Floats
 
 SMALL_SIDE = 64  # of the view that a thumbnail is made from where all others are tiles
-VIEWS_PER_ENTRY = 8
+VIEWS_PER_ENTRY = 4  # they are held while the image is
 INDEX = ("views", "where", "thumbnail")
 
 Chunk = tuple[tuple[int, ImageLike], ...]  # images by their index

@@ -145,7 +145,11 @@ def layers_feed(maps: Sequence[Array]) -> dict[str, Any]:
 
 
 def scored_by(
-    session: Any, feed: dict[str, Any], grid: tuple[int, ...], inside: Mask | None = None
+    session: Any,
+    feed: dict[str, Any],
+    grid: tuple[int, ...],
+    inside: Mask | None = None,
+    options: Any = None,
 ) -> Scored:
     """Run a scoring graph on a view of which only the patches inside (h, w) count.
 
@@ -153,7 +157,7 @@ def scored_by(
     """
     counts = np.ones(grid, np.float32) if inside is None else inside.astype(np.float32)
     feed = feed | {"inside": counts.ravel()}
-    score, peak, nearest, judged = session.run(list(SCORES), feed)
+    score, peak, nearest, judged = session.run(list(SCORES), feed, options)
     if not all(np.isfinite(numbers).all() for numbers in (score, peak, nearest)):
         raise UserError("the model gives numbers that are not finite for this image: fit the model again")
     # copies: the originals lie in memory of the session, all of which would stay for as long as a result is kept

@@ -1,8 +1,8 @@
 """Decoding: a name or an array becomes values, as deep as they are in their file.
 
 Images of 8 bits are images of Pillow in mode L or RGB: gray ones stay single until the network sees them. Deeper ones
-are arrays. What is left out or not applied: transparency (the colours under it count as they are stored) and colour
-profiles (they say how to show a picture, not what was measured).
+and large JPEGs (`planes.py`) are arrays. What is left out or not applied: transparency (the colours under it count as
+they are stored) and colour profiles (they say how to show a picture, not what was measured).
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from mhpatchcore.inputs.deep import (
     upright,
 )
 from mhpatchcore.inputs.files import frames_of, held, open_bytes
+from mhpatchcore.inputs.planes import as_planes
 from mhpatchcore.inputs.sources import ImageLike, fetched, told
 from mhpatchcore.inputs.stacks import MOST_FRAMES, stacked_values
 from mhpatchcore.inputs.video import frame_size, is_frame
@@ -54,7 +55,7 @@ GRAY_MODES = ("1", "L", "LA", "I", "F")
 
 @dataclass(frozen=True, eq=False)
 class Decoded:
-    """An image's values: of Pillow in mode L or RGB where they have 8 bits, otherwise (H, W) or (H, W, 3).
+    """An image's values: of Pillow in mode L or RGB, or where they are deeper or in planes (H, W) or (H, W, 3).
 
     `frames` is the number of frames in a stack, else 1; None for an array of three channels, which may be either.
     A JPEG was decoded `reduced` times smaller than it is; height and width are its full size.
@@ -78,7 +79,7 @@ class Header(NamedTuple):
 
 
 def decoded(source: ImageLike, reduced: Callable[[int, int], int] | None = None) -> Decoded:
-    """The image; a JPEG may be decoded 2, 4 or 8 times smaller, as `reduced(height, width)` says."""
+    """The image; a JPEG may be decoded 2, 4 or 8 times smaller, as `reduced(height, width)` says, or in planes."""
     image = fetched(source)
     if not isinstance(image, str | Path):
         return _from_array(image)
@@ -180,11 +181,14 @@ def _from_image(image: Image.Image, name: str | Path, reduced: Callable[[int, in
     width, height = image.size
     # sizes that do not divide are rounded up at the right and at the bottom, which turning would put elsewhere
     may = image.format == "JPEG" and image.getexif().get(ORIENTATION, 1) == 1
-    times = reduced(height, width) if reduced is not None and may else 1
+    if reduced is None or not may:
+        return _page(image, name)
+    times = reduced(height, width)
     if times > 1:
         image.draft(None, (width // times, height // times))
-        return replace(_page(image, name), reduced=times, height=height, width=width)
-    return _page(image, name)
+    values = as_planes(image)
+    seen = _page(image, name) if values is None else Decoded(values, "8-bit", 1, 1, *values.shape[:2])
+    return replace(seen, reduced=times, height=height, width=width)
 
 
 def _page(image: Image.Image, name: str | Path, several: bool = False) -> Decoded:

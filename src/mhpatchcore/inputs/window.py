@@ -93,7 +93,7 @@ EIGHT_BIT = Window(0, 255, "8-bit")
 
 @dataclass(frozen=True, eq=False)
 class Picture:
-    """An image with values in 0..255: one band of Pillow in mode L or RGB, or one or three in mode F.
+    """An image with values in 0..255: one band of Pillow in mode L or RGB, three in mode L, or one or three in mode F.
 
     It may have been decoded `reduced` times smaller than it is; height and width are its full size.
     """
@@ -153,9 +153,13 @@ def pictured(image: Decoded, window: Window | None, name: str) -> Picture:
     size = (image.reduced, image.height, image.width)
     if isinstance(image.values, Image.Image) and window.is_plain:
         return Picture((image.values,), *size)
-    shown = window.applied(np.asarray(image.values))
-    bands = [shown] if shown.ndim == 2 else [np.ascontiguousarray(shown[:, :, i]) for i in range(3)]
-    return Picture(tuple(map(Image.fromarray, bands)), *size)
+    values = np.asarray(image.values)
+    shown = values if window.is_plain else window.applied(values)
+    planes = [shown] if shown.ndim == 2 else [np.ascontiguousarray(shown[:, :, i]) for i in range(3)]
+    bands = tuple(map(Image.fromarray, planes))
+    for band in bands:
+        band.readonly = 0  # the memory is our own, and may be painted over
+    return Picture(bands, *size)
 
 
 def load_pixels(source: ImageLike, window: Window | None = None) -> Array:

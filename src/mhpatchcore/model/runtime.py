@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mhpatchcore.backbone.session import make_session
+from mhpatchcore.backbone.session import letting_go, make_session
 from mhpatchcore.config import Config
 from mhpatchcore.fitting.scale import Scale
 from mhpatchcore.fitting.tasks import Scored, scored_by
@@ -45,16 +45,26 @@ class Runtime:
         return self._session(1)
 
     def warm_up(self) -> None:
-        """Make all sessions and run each once, so that the first part on the line need not wait."""
+        """Make all sessions and run each once, so that the first part on the line need not wait.
+
+        Often only one kind is used, and runs over tiles take much memory: these do not keep it.
+        """
         for sessions in (self.one_at_a_time, self.side_by_side):
             for i, (scale, session) in enumerate(zip(self._scales, sessions, strict=True)):
-                self.score(i, session, np.zeros((*scale.size, 3), np.uint8))
+                self.score(
+                    i, session, np.zeros((*scale.size, 3), np.uint8), let_go=bool(self._config.sizes[i].zoom)
+                )
 
-    def score(self, scale: int, session: Any, view: Array, inside: Mask | None = None) -> Scored:
-        """One view (H, W, 3) at one scale, of which only the patches inside (h, w) count; None: all."""
+    def score(
+        self, scale: int, session: Any, view: Array, inside: Mask | None = None, let_go: bool = False
+    ) -> Scored:
+        """One view (H, W, 3) at one scale, of which only the patches inside (h, w) count; None: all.
+
+        A session keeps the memory of a run for the next, unless it is told to `let_go` of it.
+        """
         head = self.heads[scale]
         feed = {"image": np.ascontiguousarray(view[None], np.float32), "penalty": head.no_penalty}
-        return scored_by(session, feed, head.grid, inside)
+        return scored_by(session, feed, head.grid, inside, letting_go() if let_go else None)
 
     def _session(self, threads: int) -> tuple[Any, ...]:
         with self._lock:

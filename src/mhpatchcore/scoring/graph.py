@@ -34,6 +34,7 @@ from mhpatchcore.scoring.maps import smooth_upsampling
 
 EXCLUDED = np.float32(1e30)
 TINY = 1e-12
+PIECE = 1024  # patches whose distances to all rows are formed at a time: a large tile has four times as many
 SCORES = ("score", "peak", "nearest", "judged")
 
 
@@ -78,7 +79,8 @@ class Head:
     def table_graph(self) -> bytes:
         """From stored layers to the "distances" (K, h·w) of every patch to every row."""
         graph = _at_layers(self)
-        _, _, distances = _distances(graph, _whitened(graph, self), self)
+        queries = _queries(graph, _whitened(graph, self), self)
+        distances = graph.node("MatMul", [_targets(graph, self), queries])
         return graph.model({"distances": (distances, (len(self.bank), self.backbone.info.patches))})
 
     @cached_property
@@ -106,20 +108,19 @@ def _at_layers(head: Head) -> Graph:
     return graph
 
 
-def _distances(graph: Graph, z: str, head: Head) -> tuple[str, str, str]:
-    """Queries (k + 2, h·w), targets (K, k + 2), and the distances (K, h·w) that are their product."""
+def _queries(graph: Graph, z: str, head: Head) -> str:
+    """The columns [z, ‖z‖², 1] (k + 2, h·w), whose products with targets are distances."""
     ones = graph.constant(np.ones((1, head.backbone.info.patches), np.float32))
     squares = graph.node("ReduceSumSquare", [z, graph.integers(0)], keepdims=1)
-    queries, targets = graph.node("Concat", [z, squares, ones], axis=0), _targets(graph, head)
-    return queries, targets, graph.node("MatMul", [targets, queries])
+    return graph.node("Concat", [z, squares, ones], axis=0)
 
 
 def _finished(graph: Graph, z: str, head: Head) -> bytes:
     """Outputs "score" (1,), "peak" (1,) of the map, and distances "nearest" (the map's) and "judged" (h·w,)."""
     patches = head.backbone.info.patches
-    queries, targets, distances = _distances(graph, z, head)
+    queries, targets = _queries(graph, z, head), _targets(graph, head)
     inside = graph.input("inside", (patches,))
-    found = _least(graph, distances, head)
+    found = _least(graph, queries, targets, head)
     counted = {x: graph.node("Mul", [x, inside]) for x in dict.fromkeys(found)}
     least, nearest = (counted[x] for x in found)
     judged = least if head.around == 1 else _spanned(graph, least, queries, targets, head)
@@ -129,7 +130,7 @@ def _finished(graph: Graph, z: str, head: Head) -> bytes:
     elif head.score == "max":
         score = graph.node("ReduceMax", [judged, graph.integers(0)], keepdims=1)
     else:
-        score = _reweighted(graph, judged, distances, targets, head)
+        score = _reweighted(graph, judged, queries, targets, head)
     outputs: dict[str, tuple[str, Shape]] = {
         "score": (score, (1,)),
         "peak": (peak, (1,)),
@@ -174,14 +175,30 @@ def _rows(graph: Graph, targets: str, which: str, weights: Floats) -> str:
     return graph.node("Mul", [found, graph.node("Gather", [graph.constant(-weights / 2), which])])
 
 
-def _least(graph: Graph, distances: str, head: Head) -> tuple[str, str]:
-    """The least of the distances (K, h·w), and the mean of the least in each part of the bank: 2 × (h·w,).
+def _least(graph: Graph, queries: str, targets: str, head: Head) -> tuple[str, str]:
+    """The least distances, and the means of the least in each part of the bank: 2 × (h·w,), PIECE patches at a time."""
+    patches = head.backbone.info.patches
+    if patches <= PIECE:
+        return _least_of(graph, queries, patches, targets, head)
+    found = []
+    for start in range(0, patches, PIECE):
+        stop = min(start + PIECE, patches)
+        piece = graph.cut(queries, (0, head.whitening.k + 2), (start, stop))
+        found.append(_least_of(graph, piece, stop - start, targets, head))
+    least, means = zip(*found, strict=True)
+    joined = {pieces: graph.node("Concat", pieces, axis=0) for pieces in dict.fromkeys((least, means))}
+    return joined[least], joined[means]
+
+
+def _least_of(graph: Graph, queries: str, patches: int, targets: str, head: Head) -> tuple[str, str]:
+    """The same of some patches.
 
     Minima over runs of rows first: they fit into the cache, and cores can share them. Rounding can put the distance to
     an equal row just below zero.
     """
-    K, patches, parts = len(head.bank), head.backbone.info.patches, map_parts(head.local, len(head.bank))
+    K, parts = len(head.bank), map_parts(head.local, len(head.bank))
     run = rows_per_run(K)
+    distances = graph.node("MatMul", [targets, queries])
     runs = graph.minimum(graph.reshape(distances, K // run, run, patches), axis=1)
     least = graph.relu(graph.minimum(runs, axis=0))
     if parts == 1:
@@ -215,13 +232,14 @@ def peak_of(graph: Graph, heat: str) -> str:
     return graph.node("ReduceMax", [graph.reshape(heat, -1), graph.integers(0)], keepdims=1)
 
 
-def _reweighted(graph: Graph, judged: str, distances: str, targets: str, head: Head) -> str:
+def _reweighted(graph: Graph, judged: str, queries: str, targets: str, head: Head) -> str:
     """w·a(u*) (1,). The largest δ is subtracted from all exponents, which keeps them finite; it cancels."""
     K, k = head.bank.shape
     b = min(head.neighbours, K)
     worst = graph.node("ArgMax", [judged], axis=0, keepdims=1)  # u*
     a = graph.node("Gather", [judged, worst])
-    of_worst = graph.reshape(graph.node("Gather", [distances, worst], axis=1), K)
+    looking = graph.node("Gather", [queries, worst], axis=1)  # (k + 2, 1)
+    of_worst = graph.reshape(graph.node("MatMul", [targets, looking]), K)
     nearest = graph.node("ArgMin", [of_worst], axis=0, keepdims=1)  # m*
     row = graph.reshape(_rows(graph, targets, nearest, np.ones((K, 1), np.float32)), k, 1)
     norm = graph.node("ReduceSumSquare", [row, graph.integers(0)], keepdims=1)
