@@ -58,7 +58,7 @@ $(VENV)/installed: pyproject.toml
 
 # the pinned versions: pip would look for half an hour for others that go together
 $(VENV)/installed-dev: $(VENV)/installed requirements-dev.lock
-	sed -n 's/^\([a-z0-9][^ ]*==[^ ]*\).*/\1/p' requirements-dev.lock > $(VENV)/constraints.txt
+	scripts/constraints.sh > $(VENV)/constraints.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev]' -c $(VENV)/constraints.txt
 	touch $@
 

@@ -17,7 +17,8 @@ for version in ${PYTHONS:-3.11 3.12 3.13}; do
     fi
     venv=.venv-$version
     [ -d "$venv" ] || "$python" -m venv "$venv"
-    "$venv/bin/pip" install --quiet --disable-pip-version-check -e '.[test]'
+    scripts/constraints.sh > "$venv/constraints.txt"
+    "$venv/bin/pip" install --quiet --disable-pip-version-check --constraint "$venv/constraints.txt" -e '.[test]'
     echo "Python $version ($python)"
     "$venv/bin/pytest" -m "not slow" tests "$@"
     tested="$tested $version"
