@@ -39,7 +39,6 @@ from mhpatchcore.model.value import Model
 from mhpatchcore.presets import preset as named_preset
 from mhpatchcore.result import Result
 from mhpatchcore.runtime.parallel import available_cores, ordered_map
-from mhpatchcore.scoring.combining import Rule, combined_score
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -243,28 +242,15 @@ class Detector:
         return self._scored(self.opened(image), path, sessions)
 
     def _scored(self, source: Opened, path: str | None, sessions: Sequence[Any]) -> Result:
-        runtime, config = self.runtime, self.config
-        rule = Rule.of(runtime.heads)
-        scores, judged, nearest = [], [], []
-        for scale, (view, head) in enumerate(zip(config.views, runtime.heads, strict=True)):
-            every = source.placed(view, head.grid)
-            for placed in every:
-                pixels = source.pixels(view, placed.where)
-                # what tiles have taken is room to decode the next image in, which is often a large one
-                is_last = bool(view.zoom) and placed is every[-1]
-                one = runtime.score(scale, sessions[scale], pixels, placed.inside, let_go=is_last)
-                scores.append(one.score)
-                judged.append(rule.view(scale, placed.where, placed.inside, one.judged))
-                nearest.append(replace(judged[-1], distances=one.nearest))
-        score = combined_score(rule.score, scores, judged)
+        score, views = self.runtime.score_image(source, sessions)
         return Result(
             path=path,
             score=score,
             threshold=self.calibration.threshold,
             p_value=self.calibration.p_value(score),
             pixel_threshold=self.calibration.pixel_threshold,
-            views=tuple(nearest),
-            window=config.views[0].window,
+            views=views,
+            window=self.config.views[0].window,
             area=source.area,
             pose=source.pose,
         )

@@ -258,14 +258,14 @@ def calibration_of(
     methods = [one.calibration.method for one in previous if one.calibration.deciding]
     if representative:
         crossing = config.calibration == "cross-image"
-        candidates = _one_of_each([*learnt] if crossing else [*held_out], groups, execution)
+        candidates = one_of_each([*learnt] if crossing else [*held_out], groups, execution)
         wanted = [candidates[i] for i in spread(len(candidates), shares[-1] if crossing else len(candidates))]
         images += scored_with_progress(store, banks, wanted, groups if crossing else None, execution)
         methods += [config.calibration] if wanted else []
     return calibrated_by(images, config, methods)
 
 
-def _one_of_each(images: Sequence[StoredImage], groups: Indices, execution: Execution) -> list[StoredImage]:
+def one_of_each(images: Sequence[StoredImage], groups: Indices, execution: Execution) -> list[StoredImage]:
     """The first image of every group of near-duplicates."""
     first = {int(groups[image.image]): image for image in reversed(images)}
     kept = [image for image in images if first[int(groups[image.image])] is image]

@@ -107,7 +107,7 @@ def learn(
         extraction.store,
         extraction.learnt,
         extraction.held_out,
-        _groups(extraction, previous),
+        duplicate_groups(extraction, previous),
         banks,
         config,
         execution,
@@ -118,7 +118,7 @@ def learn(
     return Fitted(tuple(scales), calibration, learnt, extraction.hashes, extraction.thumbnails)
 
 
-def _groups(extraction: Extraction, previous: Sequence[Previous]) -> Indices:
+def duplicate_groups(extraction: Extraction, previous: Sequence[Previous]) -> Indices:
     """Which images are near-duplicates of each other: a number for each image of the whole model."""
     first = sum(len(one.hashes) for one in previous)
     count = max([first, *(image + 1 for image in extraction.thumbnails)])

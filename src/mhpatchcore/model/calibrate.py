@@ -9,11 +9,16 @@ import numpy as np
 
 from mhpatchcore.calibration.conformal import Calibration
 from mhpatchcore.errors import ImageError, UserError
-from mhpatchcore.fitting.calibrating import ScoredImage, banked, calibrated_by, scored_with_progress
-from mhpatchcore.fitting.duplicates import SIDE, near_duplicate_groups
+from mhpatchcore.fitting.calibrating import (
+    ScoredImage,
+    banked,
+    calibrated_by,
+    one_of_each,
+    scored_with_progress,
+)
 from mhpatchcore.fitting.execution import Execution
-from mhpatchcore.fitting.extraction import Extraction, extracted
-from mhpatchcore.fitting.plan import StoredImage
+from mhpatchcore.fitting.extraction import extracted
+from mhpatchcore.fitting.passes import duplicate_groups
 from mhpatchcore.inputs.sources import ImageLike, Images, gather
 from mhpatchcore.model.history import event
 from mhpatchcore.model.value import Model
@@ -57,26 +62,12 @@ def _held_out_calibration(
     all_learnt = model.config.with_changes(calibration="none")  # no image of these is to be held out
     with extracted(images, networks, all_learnt, execution, [model.previous]) as extraction:
         banks = [banked(scale, model.config) for scale in model.scales]
-        wanted = _one_of_each(extraction, execution)
+        wanted = one_of_each(extraction.learnt, duplicate_groups(extraction, ()), execution)
         scored = scored_with_progress(extraction.store, banks, wanted, None, execution)
     if not scored:
         raise ImageError("none of the images could be read: check the folder")
     scored = scored if known is None else _without_known(scored, known, execution)
     return calibrated_by(scored, model.config, ["held-out"])
-
-
-def _one_of_each(extraction: Extraction, execution: Execution) -> list[StoredImage]:
-    """The first image of every group of near-duplicates: copies would promise more than they know."""
-    images = extraction.learnt
-    thumbnails = np.array([extraction.thumbnails[image.image] for image in images], np.float16)
-    groups = near_duplicate_groups(thumbnails.reshape(-1, SIDE**2))
-    kept = [image for i, image in enumerate(images) if groups[i] == i]
-    if len(kept) < len(images):
-        execution.warn(
-            f"{len(images) - len(kept)} of {len(images)} images are near-duplicates of others "
-            "(copies, or frames of one part): each group counts once in the threshold"
-        )
-    return kept
 
 
 def _without_known(scored: list[ScoredImage], known: Calibration, execution: Execution) -> list[ScoredImage]:
