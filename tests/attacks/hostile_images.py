@@ -168,7 +168,7 @@ def ten_thousand_pages(folder: Path) -> Path:
     buffer = io.BytesIO()
     frames[0].save(buffer, "GIF", save_all=True, append_images=frames[1:])
     content = buffer.getvalue()
-    at = content.rindex(b"\x21\xf9")
+    at = content.rindex(b"\x2c\x00\x00\x00\x00")  # where the last frame begins
     path = folder / "hostile.gif"
     path.write_bytes(content[:at] + content[at:-1] * 10_000 + b";")
     return path

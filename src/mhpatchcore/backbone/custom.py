@@ -28,7 +28,7 @@ from onnx import compose, helper, inliner, version_converter
 from mhpatchcore.backbone.architecture import FeatureMap
 from mhpatchcore.backbone.descriptors import append_descriptors, descriptor_model
 from mhpatchcore.backbone.graph import OPSET, Graph
-from mhpatchcore.backbone.safety import check_harmless
+from mhpatchcore.backbone.safety import check_functions_end, check_harmless
 from mhpatchcore.backbone.session import Backbone, BackboneInfo, check_sees, make_session
 from mhpatchcore.errors import UserError, WeightsError, in_one_line
 
@@ -104,7 +104,9 @@ def read_description(path: Path) -> dict[str, Any]:
 
 def _read_network(path: Path, size: tuple[int, int]) -> Any:
     try:
-        network = inliner.inline_local_functions(onnx.load(path))
+        network = onnx.load(path)
+        check_functions_end(network)
+        network = inliner.inline_local_functions(network)
         onnx.checker.check_model(network)
         check_harmless(network, (1, 3, *size))
         if _opsets(network)[""] < OPSET:

@@ -7,6 +7,7 @@ memory. Networks that look at an image need none of that.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from graphlib import CycleError, TopologicalSorter
 from math import prod
 from typing import Any
 
@@ -39,8 +40,20 @@ def check_harmless(model: Any, image: Sequence[int]) -> None:
             raise ValueError(f"its tensor {name} would have {elements:,} numbers")
 
 
+def check_functions_end(model: Any) -> None:
+    """ValueError for functions that call themselves, which older versions of ONNX inline until the process dies."""
+    calls: dict[tuple[str, str], list[tuple[str, str]]] = {}
+    for function in model.functions:
+        nodes = (node for graph in _graphs(function) for node in graph.node)
+        calls[function.domain, function.name] = [(node.domain, node.op_type) for node in nodes]
+    try:
+        TopologicalSorter(calls).prepare()
+    except CycleError as error:
+        raise ValueError(f"its function {error.args[1][0][1]} calls itself") from error
+
+
 def _graphs(graph: Any) -> Iterator[Any]:
-    """The graph and the branches within it."""
+    """The graph, or a function, and the branches within it."""
     yield graph
     for node in graph.node:
         for attribute in node.attribute:
