@@ -209,6 +209,6 @@ def test_more_than_the_limit_is_told_where_all_of_it_is_needed(folder: Path, tmp
     warnings: list[str] = []
     execution = Execution(store=tmp_path / "store", store_limit=1000, warn=warnings.append)
     Detector.fit(folder, SMALL, execution=execution)
-    assert any("more than its limit of 0 MB: all of it is in use" in one for one in warnings)
+    assert any("more than its limit of 1 kB: all of it is in use" in one for one in warnings)
     with pytest.raises(UserError, match="a limit is for a store that is kept"):
         Execution(store_limit=1000)
