@@ -174,7 +174,7 @@ def draft_row(detector: Detector, content: bytes, images: Sequence[Path], size: 
         found = [session.run(["score", "verdict"], {"image": onnx_input(path, window)}) for path in paths]
     pairs = [(one, score, verdict) for one, (score, verdict) in zip(results, found, strict=True) if one]
     apart = [abs(float(score[0]) / one.score - 1) for one, score, _ in pairs]
-    other = sum(bool(verdict[0]) != one.is_anomalous for one, _, verdict in pairs)
+    other = sum(bool(verdict[0]) != one.is_rejected for one, _, verdict in pairs)
     return {
         "size": size,
         "images": len(pairs),

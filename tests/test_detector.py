@@ -132,10 +132,10 @@ def test_a_verdict_has_three_values() -> None:
         result = with_threshold(small_detector(), threshold).score(pixels)
         told = result.to_json()
         assert result.verdict == told["verdict"] and result.verdict in repr(result)
-        found[result.verdict] = (result.is_anomalous, told["is_anomalous"], told["threshold"] is None)
+        found[result.verdict] = (result.is_rejected, told["is_rejected"], told["threshold"] is None)
     assert found == {
-        "normal": (False, False, False),
-        "anomalous": (True, True, False),
+        "passed": (False, False, False),
+        "rejected": (True, True, False),
         "no threshold": (False, None, True),
     }
 

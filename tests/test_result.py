@@ -65,7 +65,7 @@ def test_an_anomalous_image_always_shows_where_it_is_most_so(
     pixel_threshold: float, limit: float | None
 ) -> None:
     result = made_up(60, 60, pixel_threshold=pixel_threshold)
-    assert result.is_anomalous and result.mask.any()
+    assert result.is_rejected and result.mask.any()
     assert result.mask_limit == (PEAK_SHARE * result.peak if limit is None else limit)
     assert np.array_equal(result.mask, result.map > result.mask_limit)
 

@@ -288,7 +288,7 @@ class Detector:
 
     @property
     def threshold(self) -> float:
-        """Scores above it are anomalous; infinity without calibration images."""
+        """Scores above it are rejected; infinity without calibration images."""
         return self.model.calibration.threshold
 
     @property

@@ -21,7 +21,7 @@ PEAK_SHARE = (
 )
 BAND = 2**20  # pixels of the map at a time
 
-Verdict = Literal["normal", "anomalous", "no threshold"]
+Verdict = Literal["passed", "rejected", "no threshold"]
 UNREADABLE = "unreadable"  # what tables say of an image that there is no result of
 
 
@@ -47,17 +47,17 @@ class Result:
 
     @property
     def verdict(self) -> Verdict:
-        """What the score means: "normal", "anomalous", or "no threshold" where the model cannot tell."""
+        """What the score means: "passed", "rejected", or "no threshold" where the model cannot tell."""
         if not isfinite(self.threshold):
             return "no threshold"
         return (
-            "normal" if self.score <= self.threshold else "anomalous"
+            "passed" if self.score <= self.threshold else "rejected"
         )  # a score that is no number does not pass
 
     @property
-    def is_anomalous(self) -> bool:
+    def is_rejected(self) -> bool:
         """Whether the score exceeds the threshold; without a threshold nothing does (see `verdict`)."""
-        return self.verdict == "anomalous"
+        return self.verdict == "rejected"
 
     @property
     def size(self) -> tuple[int, int]:
@@ -95,11 +95,11 @@ class Result:
     def mask_limit(self) -> float:
         """Map values above it are in the mask.
 
-        It is the pixel threshold, or less: an anomalous image always shows where it is most so, even if no pixel
+        It is the pixel threshold, or less: a rejected image always shows where it is most so, even if no pixel
         exceeds the threshold by itself.
         """
         return (
-            min(self.pixel_threshold, PEAK_SHARE * self.peak) if self.is_anomalous else self.pixel_threshold
+            min(self.pixel_threshold, PEAK_SHARE * self.peak) if self.is_rejected else self.pixel_threshold
         )
 
     @cached_property
@@ -128,7 +128,7 @@ class Result:
             "score": self.score,
             "threshold": self.threshold if judged else None,
             "verdict": self.verdict,
-            "is_anomalous": self.is_anomalous if judged else None,
+            "is_rejected": self.is_rejected if judged else None,
             "p_value": self.p_value if judged else None,
             "regions": [asdict(region) for region in self.regions],
         }

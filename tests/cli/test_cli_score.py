@@ -43,7 +43,7 @@ def test_a_table_for_people(run: Run, model: Path, images: Path) -> None:
     head, *lines, last = ran.out.splitlines()
     assert f"threshold {small_detector().threshold:.4g}" in head
     assert [line.split()[-1] for line in lines] == [str(images / f"{i:03d}.png") for i in (50, 51, 52)]
-    assert last.endswith("of 3 anomalous")
+    assert last.endswith("of 3 rejected")
 
 
 def test_json_is_what_the_detector_says(run: Run, model: Path, images: Path) -> None:
@@ -51,7 +51,7 @@ def test_json_is_what_the_detector_says(run: Run, model: Path, images: Path) -> 
     expected = [small_detector().score(path) for path in sorted(images.iterdir())]
     assert [row["image"] for row in told] == [result.path for result in expected]
     assert [row["score"] for row in told] == pytest.approx([r.score for r in expected], rel=1e-4)
-    told_of = {"image", "score", "threshold", "verdict", "is_anomalous", "p_value", "regions", "size"}
+    told_of = {"image", "score", "threshold", "verdict", "is_rejected", "p_value", "regions", "size"}
     assert set(told[0]) == told_of and told[0]["size"] == [PIXELS, PIXELS]
 
 
@@ -59,9 +59,9 @@ def test_csv(run: Run, model: Path, images: Path) -> None:
     rows = list(csv.DictReader(io.StringIO(run("score", model, images, "--csv").out)))
     assert tuple(rows[0]) == COLUMNS and len(rows) == 3
     assert all(float(row["score"]) > 0 and int(row["regions"]) >= 0 for row in rows)
-    assert {(row["verdict"], row["is_anomalous"], row["error"]) for row in rows} <= {
-        ("normal", "False", ""),
-        ("anomalous", "True", ""),
+    assert {(row["verdict"], row["is_rejected"], row["error"]) for row in rows} <= {
+        ("passed", "False", ""),
+        ("rejected", "True", ""),
     }
 
 
@@ -74,11 +74,11 @@ def test_the_threshold_decides_and_fail_says_so(run: Run, images: Path, tmp_path
     with_threshold(small_detector(), 1e-3).save(strict)
     with_threshold(small_detector(), 1e9).save(lenient)
     ran = run("score", strict, images, "--fail")
-    assert ran.code == 1 and ran.out.count("ANOMALOUS") == 3 and "3 of 3 anomalous" in ran.out
+    assert ran.code == 1 and ran.out.count("REJECTED") == 3 and "3 of 3 rejected" in ran.out
     assert run("score", strict, images).code == 0
     assert run("score", lenient, images, "--fail").code == 0
     told = json.loads(run("score", strict, images, "--json").out)
-    assert all(row["is_anomalous"] and row["regions"] for row in told)
+    assert all(row["is_rejected"] and row["regions"] for row in told)
 
 
 def test_a_model_without_a_threshold(run: Run, images: Path, tmp_path: Path) -> None:
@@ -90,10 +90,10 @@ def test_a_model_without_a_threshold(run: Run, images: Path, tmp_path: Path) -> 
     ran = run("score", tmp_path / "part.mhpc", images / "050.png", "--json")
     (told,) = json.loads(ran.out)
     assert ran.code == 7 and told["verdict"] == "no threshold" and told["score"] > 0
-    assert told["threshold"] is None and told["is_anomalous"] is None and told["p_value"] is None
+    assert told["threshold"] is None and told["is_rejected"] is None and told["p_value"] is None
     ran = run("score", tmp_path / "part.mhpc", images / "050.png", "--csv")
     (row,) = csv.DictReader(io.StringIO(ran.out))
-    assert ran.code == 7 and row["verdict"] == "no threshold" and row["is_anomalous"] == ""
+    assert ran.code == 7 and row["verdict"] == "no threshold" and row["is_rejected"] == ""
 
 
 def test_pictures_show_image_heat_and_outline(run: Run, model: Path, images: Path, tmp_path: Path) -> None:
@@ -224,7 +224,7 @@ def test_a_broken_image_is_told_and_the_others_are_scored(run: Run, model: Path,
     folder = write_vials(tmp_path / "new", 2)
     (folder / "0005.png").write_bytes(b"no picture")
     ran = run("score", model, folder, "--heatmaps", tmp_path / "heat")
-    assert ran.code == 3 and "of 2 anomalous, 1 could not be read" in ran.out
+    assert ran.code == 3 and "of 2 rejected, 1 could not be read" in ran.out
     assert [line.split()[-1][-8:] for line in ran.out.splitlines()[1:-1]] == [
         "/000.png",
         "0005.png",

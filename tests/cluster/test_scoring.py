@@ -72,10 +72,10 @@ def test_the_table_says_what_the_detector_says(line: Path, tmp_path: Path) -> No
         assert row["boxes"] == [list(region.box) for region in result.regions]
         assert row["regions"] == len(row["boxes"]) and row["sha256"] == content_hash(row["image"])
         assert row["seconds"] > 0 and row["error"] is None
-    assert {row["verdict"] for row in rows} == {"normal", "anomalous", "unreadable"}
+    assert {row["verdict"] for row in rows} == {"passed", "rejected", "unreadable"}
     broken = rows[-1]
     assert broken["verdict"] == "unreadable" and "broken.png" in broken["error"] and broken["score"] is None
-    assert sum(one.verdicts.get("anomalous", 0) for one in done) == 3
+    assert sum(one.verdicts.get("rejected", 0) for one in done) == 3
 
 
 def test_a_second_run_scores_only_what_has_changed(line: Path, parts: Path, tmp_path: Path) -> None:

@@ -114,7 +114,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], Any], str]] = {
     "a byte of the image": (lambda folder: flip_a_byte(folder / "selftest.png"), "selftest.png is damaged"),
     "checksums": (lambda folder: (folder / "SHA256SUMS").write_text("x\n"), "SHA256SUMS is damaged"),
     "another score": (lambda folder: change(folder, score=1.0), "gives"),
-    "another verdict": (lambda folder: change(folder, verdict="normal"), "calls"),
+    "another verdict": (lambda folder: change(folder, verdict="passed"), "calls"),
     "an image elsewhere": (lambda folder: change(folder, image="../x.png"), "bundle.json is damaged"),
     "no score": (lambda folder: change(folder, score="much"), "bundle.json is damaged"),
 }

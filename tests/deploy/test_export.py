@@ -19,7 +19,7 @@ from mhpatchcore import Config, Detector, Result
 from mhpatchcore.backbone.graph import Graph
 from mhpatchcore.backbone.session import make_session
 from mhpatchcore.backbone.weights import sha256_of
-from mhpatchcore.deploy.export import ANOMALOUS, NO_THRESHOLD, NORMAL, export_onnx, onnx_bytes
+from mhpatchcore.deploy.export import REJECTED, NO_THRESHOLD, PASSED, export_onnx, onnx_bytes
 from mhpatchcore.errors import UserError
 
 __all__ = ["graphs", "run"]  # fixtures
@@ -68,12 +68,12 @@ def assert_says_the_same(detector: Detector, image: np.ndarray) -> Result:
     result, found = detector.score(image), said(detector, image)
     assert found["score"][0] == pytest.approx(result.score, rel=CLOSE)
     assert found["p_value"][0] == pytest.approx(result.p_value, rel=1e-6)
-    assert found["verdict"][0] == {"normal": NORMAL, "anomalous": ANOMALOUS}[result.verdict]
+    assert found["verdict"][0] == {"passed": PASSED, "rejected": REJECTED}[result.verdict]
     finest = max(result.views, key=lambda view: view.size)
     heat = result.map_over(finest.geometry.box, *finest.size)
     np.testing.assert_allclose(found["map"], heat, rtol=CLOSE, atol=CLOSE * heat.max())
     limit = min(detector.calibration.pixel_threshold, 0.8 * heat.max())
-    limit = limit if result.is_anomalous else detector.calibration.pixel_threshold
+    limit = limit if result.is_rejected else detector.calibration.pixel_threshold
     sure = np.abs(heat / limit - 1) > CLOSE
     assert (found["mask"] == (heat > limit))[sure].all() and sure.mean() > 0.9
     return result
@@ -83,7 +83,7 @@ def assert_says_the_same(detector: Detector, image: np.ndarray) -> Result:
 def test_it_says_what_the_detector_says(settings: dict[str, Any]) -> None:
     detector = small_detector(**settings)
     results = [assert_says_the_same(detector, image) for image in some_images()]
-    assert {result.verdict for result in results} == {"normal", "anomalous"}
+    assert {result.verdict for result in results} == {"passed", "rejected"}
 
 
 @pytest.mark.parametrize("given", DEEP.values(), ids=DEEP)
@@ -95,7 +95,7 @@ def test_deep_images_and_stacks(given: dict[str, Any]) -> None:
         assert_says_the_same(detector, image)
     odd = images[-1].copy()
     odd[20:60, 30:80] = odd.max()
-    assert assert_says_the_same(detector, odd).is_anomalous
+    assert assert_says_the_same(detector, odd).is_rejected
 
 
 def deep(
@@ -127,7 +127,7 @@ def test_a_score_that_is_no_number_does_not_pass() -> None:
     graph.node.insert(place + 1, nothing)
     session = make_session(model.SerializeToString(), 1)
     score, p_value, verdict, *_ = session.run(None, {"image": vials(20, 1)[0][None]})
-    assert np.isnan(score[0]) and verdict[0] == ANOMALOUS and p_value[0] <= 1
+    assert np.isnan(score[0]) and verdict[0] == REJECTED and p_value[0] <= 1
 
 
 def test_without_a_threshold_nothing_is_judged() -> None:
@@ -188,8 +188,8 @@ def test_consumers_without_the_package_say_the_same(consumer: Any, tmp_path: Pat
     for one, result in zip(found, results, strict=True):
         assert one.score == pytest.approx(result.score, rel=CLOSE)
         assert one.p_value == pytest.approx(result.p_value, rel=1e-6)
-        assert one.verdict == (ANOMALOUS if result.is_anomalous else NORMAL)
-    assert {one.verdict for one in found} == {NORMAL, ANOMALOUS}
+        assert one.verdict == (REJECTED if result.is_rejected else PASSED)
+    assert {one.verdict for one in found} == {PASSED, REJECTED}
 
 
 def odd_ones(folder: Path) -> list[Path]:

@@ -21,11 +21,11 @@ def inbox(tmp_path: Path) -> Inbox:
 
 
 def test_a_part_comes_back_as_it_was_given(inbox: Inbox) -> None:
-    said = Said(12.5, 10.0, 0.01, "anomalous", "ab" * 32)
+    said = Said(12.5, 10.0, 0.01, "rejected", "ab" * 32)
     part = inbox.add("part", "good", b"image", "7.png", part="A-7", said=said, who="Ada", note="dust")
     assert inbox.parts() == [part] and inbox.part(part.id) == part and inbox.image(part.id) == b"image"
     assert (part.model, part.label, part.part, part.name, part.bytes) == ("part", "good", "A-7", "7.png", 5)
-    assert (part.score, part.threshold, part.p_value, part.verdict) == (12.5, 10.0, 0.01, "anomalous")
+    assert (part.score, part.threshold, part.p_value, part.verdict) == (12.5, 10.0, 0.01, "rejected")
     assert part.was_rejected and part.who == "Ada" and part.note == "dust" and part.at.endswith("Z")
 
 

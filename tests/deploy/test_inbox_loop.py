@@ -42,7 +42,7 @@ def path(tmp_path: Path) -> Path:
 def inbox(path: Path) -> Inbox:
     """Two good parts that were rejected, one that passed, and a coarse defect."""
     inbox = Inbox.beside(path)
-    for seed, verdict in ((20, "anomalous"), (21, "anomalous"), (22, "normal")):
+    for seed, verdict in ((20, "rejected"), (21, "rejected"), (22, "passed")):
         said = Said(9.0, 8.0, 0.1, verdict, sha256_of(path))
         inbox.add("part", "good", png(vials(seed, 1)[0]), f"{seed}.png", said=said, who="Ada")
     noise = np.random.default_rng(0).integers(0, 256, (PIXELS, PIXELS, 3)).astype(np.uint8)

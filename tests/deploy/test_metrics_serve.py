@@ -39,8 +39,8 @@ def test_parts_refusals_and_times_are_counted(client: TestClient) -> None:
     client.post(SCORE, files=[("images", ("a.png", png(bad()))), ("images", ("b.png", b"no image"))])
     client.post("/v1/models/anything/score", content=b"")
     told = samples(client)
-    assert told["mhpatchcore_parts_total", "normal"] == 1
-    assert told["mhpatchcore_parts_total", "anomalous"] == 2
+    assert told["mhpatchcore_parts_total", "passed"] == 1
+    assert told["mhpatchcore_parts_total", "rejected"] == 2
     assert told["mhpatchcore_refused_total", "unreadable"] == 2
     assert told["mhpatchcore_refused_total", "unknown"] == 1
     assert told["mhpatchcore_compute_seconds_count", "vial"] == 3

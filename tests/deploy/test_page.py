@@ -190,7 +190,7 @@ def test_images_go_in_and_verdicts_come_out(browser: Any, url: str, images: Path
     drop(page, images / "bad-46.png")
     expect(page.locator("#verdict-word")).to_have_text("Rejected")
     told = service.parts()[0]
-    assert told["verdict"] == "anomalous" and f"{told['score']:.3g}"[:3] in page.inner_text("#gauge")
+    assert told["verdict"] == "rejected" and f"{told['score']:.3g}"[:3] in page.inner_text("#gauge")
     assert f"{told['score'] / told['threshold']:.2f} × the threshold" == page.inner_text("#verdict-times")
     assert "1 place" in page.inner_text("#meaning") or "places" in page.inner_text("#meaning")
 
@@ -248,13 +248,13 @@ def test_the_strip_filters_sorts_follows_and_exports(browser: Any, url: str, ima
     scores = [float(text) for text in rows.locator(".part-score").all_inner_texts()]
     assert scores == sorted(scores, reverse=True)
     page.get_by_role("button", name="Rejected").click()
-    rejected = [one for one in service.parts() if one["verdict"] == "anomalous"]
+    rejected = [one for one in service.parts() if one["verdict"] == "rejected"]
     parts(page, len(rejected))
     with page.expect_download() as download:
         page.locator("#csv").click()
     lines = list(csv.DictReader(download.value.path().read_text(encoding="utf-8").splitlines()))
     assert sorted(line["id"] for line in lines) == sorted(one["id"] for one in rejected)
-    assert {line["verdict"] for line in lines} == {"anomalous"} and float(lines[0]["score"]) > 0
+    assert {line["verdict"] for line in lines} == {"rejected"} and float(lines[0]["score"]) > 0
     assert download.value.suggested_filename.startswith("strip-")
 
     # keys: the next, the one before, labels, help

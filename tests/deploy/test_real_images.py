@@ -38,7 +38,7 @@ def test_verdicts_are_the_same_and_scores_within_a_ten_thousandth(judged: Any, c
     model, images, results = judged
     found = consumer(model, images)
     apart = np.array([one.score / result.score - 1 for one, result in zip(found, results, strict=True)])
-    same = [one.verdict == result.is_anomalous for one, result in zip(found, results, strict=True)]
+    same = [one.verdict == result.is_rejected for one, result in zip(found, results, strict=True)]
     print(f"\n{len(images)} images, {model.stat().st_size / 1e6:.1f} MB: ", end="")
     print(f"{np.mean(same):.1%} equal verdicts, scores differ by at most {np.abs(apart).max():.1e}")
     assert all(same)

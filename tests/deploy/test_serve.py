@@ -71,13 +71,13 @@ def test_many_images_and_a_broken_one_among_them(client: TestClient) -> None:
     assert answer.status_code == 200
     first, broken, last = answer.json()["results"]
     assert [one["part"] for one in (first, broken, last)] == ["1", "2", "3"]
-    assert (first["name"], first["verdict"], last["verdict"]) == ("a.png", "normal", "anomalous")
+    assert (first["name"], first["verdict"], last["verdict"]) == ("a.png", "passed", "rejected")
     assert "b.png" in broken["error"] and broken["id"] is None and "/proc" not in broken["error"]
 
 
 def test_a_heatmap_is_answered_where_a_picture_is_asked_for(client: TestClient) -> None:
     answer = client.post(SCORE, content=png(bad()), headers={"Accept": "image/png"})
-    assert answer.headers["content-type"] == "image/png" and answer.headers["x-verdict"] == "anomalous"
+    assert answer.headers["content-type"] == "image/png" and answer.headers["x-verdict"] == "rejected"
     assert float(answer.headers["x-score"]) > float(answer.headers["x-threshold"])
     assert Image.open(io.BytesIO(answer.content)).size == (64, 64)
     (told,) = client.post(SCORE, content=png(bad()), params={"map": "png", "evidence": True}).json()[
@@ -92,7 +92,7 @@ def test_the_last_parts_can_be_looked_at(client: TestClient) -> None:
     (told,) = client.post(SCORE, content=png(bad()), params={"part": "last"}).json()["results"]
     newest = client.get("/v1/parts", params={"limit": 2}).json()
     assert len(newest) == 2 and newest[0]["id"] == told["id"] and newest[0]["part"] == "last"
-    assert {one["verdict"] for one in client.get("/v1/parts?verdict=anomalous").json()} == {"anomalous"}
+    assert {one["verdict"] for one in client.get("/v1/parts?verdict=rejected").json()} == {"rejected"}
     assert client.get("/v1/parts?model=other").json() == []
     place = f"/v1/parts/{told['id']}"
     assert client.get(place).json()["score"] == told["score"]
@@ -149,7 +149,7 @@ def test_a_model_without_a_threshold_judges_nothing(tmp_path: Path) -> None:
     with_threshold(small_detector(), float("inf")).save(tmp_path / "raw.mhpc")
     with TestClient(create_app([tmp_path])) as client:
         (told,) = client.post("/v1/models/raw/score", content=png(bad())).json()["results"]
-        assert told["verdict"] == "no threshold" and told["threshold"] is told["is_anomalous"] is None
+        assert told["verdict"] == "no threshold" and told["threshold"] is told["is_rejected"] is None
         assert client.get("/v1/models/raw/rates").json() == []
         assert client.get("/v1/models/raw/drift").json()["n"] == 0
         assert client.put("/v1/models/raw/threshold", json={"false_alarm": 0.1}).status_code == 409

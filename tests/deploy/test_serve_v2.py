@@ -74,14 +74,14 @@ def test_arrays_in_json(client: TestClient, model: Path) -> None:
         assert told["verdict"] == [expected.verdict] and told["threshold"] == [expected.threshold]
         assert "map" not in told
     batch = np.stack([good(), bad()])
-    assert data_of(client.post(INFER, json=tensor(batch)).json())["verdict"] == ["normal", "anomalous"]
+    assert data_of(client.post(INFER, json=tensor(batch)).json())["verdict"] == ["passed", "rejected"]
     assert client.get("/v1/parts").json()[2]["part"] == "SN-7"
 
 
 def test_a_file_as_bytes_and_the_map_on_request(client: TestClient, model: Path) -> None:
     file = png(bad())
     given = {"name": "image", "datatype": "BYTES", "shape": [1], "data": [base64.b64encode(file).decode()]}
-    asked = {"inputs": [given], "outputs": [{"name": "map"}, {"name": "is_anomalous"}]}
+    asked = {"inputs": [given], "outputs": [{"name": "map"}, {"name": "is_rejected"}]}
     answer = client.post(INFER, json=asked).json()
     heat, flag = answer["outputs"]
     expected = Detector.load(model).score(bad()).map
@@ -105,7 +105,7 @@ def test_binary_tensors(client: TestClient) -> None:
         data[one["name"]] = answer.content[at : at + size]
         at += size
     assert at == len(answer.content)
-    assert data["verdict"] == struct.pack("<I", 9) + b"anomalous"
+    assert data["verdict"] == struct.pack("<I", 9) + b"rejected"
     assert np.frombuffer(data["score"], "<f8") > np.frombuffer(data["threshold"], "<f8")
 
 

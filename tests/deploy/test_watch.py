@@ -83,7 +83,7 @@ def test_files_are_judged_once_and_sorted(run: Run, model: Path, inbox: Path, tm
     assert [told["score"]] == [one.score for one in expected if one is not None]
     assert told["regions"] and told["image"] == "cam1/b.png"
     assert [row["verdict"] for row in sorted(rows(table), key=lambda row: row["image"])] == [
-        *("normal", "broken", "anomalous"),
+        *("passed", "broken", "rejected"),
     ]
     error = json.loads((out / "broken/c.json").read_text())["error"]
     assert "c.png" in error and str(tmp_path) not in error
@@ -98,10 +98,10 @@ def test_a_second_run_judges_only_what_is_new(run: Run, model: Path, inbox: Path
     (inbox / "d.png").write_bytes(png(good(4)))
     (inbox / "a.png").write_bytes(png(bad(5)))  # another part under a name that there was
     second = [json.loads(line) for line in run(*arguments).out.splitlines()]
-    assert {one["image"]: one["verdict"] for one in second} == {"a.png": "anomalous", "d.png": "normal"}
+    assert {one["image"]: one["verdict"] for one in second} == {"a.png": "rejected", "d.png": "passed"}
     assert len(rows(table)) == 5 and len({row["id"] for row in rows(table)}) == 5
-    assert json.loads((out / "a-1.json").read_text())["verdict"] == "anomalous"
-    assert json.loads((out / "a.json").read_text())["verdict"] == "normal"
+    assert json.loads((out / "a-1.json").read_text())["verdict"] == "rejected"
+    assert json.loads((out / "a.json").read_text())["verdict"] == "passed"
 
 
 def test_only_complete_files_are_taken(inbox: Path, tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def test_a_run_that_is_cut_off_anywhere_is_finished_by_the_next(
                 if part == "c":
                     raise ImageError("broken")
                 judged[part] += 1
-                return {"score": 1.0, "verdict": "normal" if part == "a" else "anomalous", "regions": []}
+                return {"score": 1.0, "verdict": "passed" if part == "a" else "rejected", "regions": []}
 
             def to_the_end(line: Line = line, out: Path = out, judge: Any = judge) -> None:
                 journal = Journal(out / "watch.sqlite")
@@ -224,7 +224,7 @@ def test_a_model_of_a_service_judges_and_its_page_sees_it(
         ran = run("watch", f"{service.url}/v1/models/vial", inbox, "--out", tmp_path / "out", *QUICK)
         assert ran.code == 0, ran
         seen = {one["name"]: one["verdict"] for one in httpx.get(f"{service.url}/v1/parts").json()}
-    assert seen == {"a.png": "normal", "b.png": "anomalous"}
+    assert seen == {"a.png": "passed", "b.png": "rejected"}
     told = json.loads((tmp_path / "out/cam1/b.json").read_text())
     (expected,) = Detector.load(model).score_many([inbox / "cam1/b.png"])
     assert expected is not None and told["score"] == expected.score
@@ -241,7 +241,7 @@ def test_files_wait_for_a_service_that_is_gone(run: Run, inbox: Path, tmp_path: 
 
 
 def test_somebody_who_is_away_is_asked_again(inbox: Path, tmp_path: Path) -> None:
-    answers = iter([UnavailableError("busy"), UnavailableError("busy"), {"verdict": "normal"}])
+    answers = iter([UnavailableError("busy"), UnavailableError("busy"), {"verdict": "passed"}])
     said: list[str] = []
 
     def judge(path: Path, part: str) -> dict[str, Any]:
@@ -251,7 +251,7 @@ def test_somebody_who_is_away_is_asked_again(inbox: Path, tmp_path: Path) -> Non
         return answer
 
     patient = Patient(judge, lambda seconds: False, said.append)
-    assert patient(inbox, "") == {"verdict": "normal"}
+    assert patient(inbox, "") == {"verdict": "passed"}
     assert said == ["busy"] and patient.waits == ""
 
 

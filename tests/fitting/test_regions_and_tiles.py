@@ -185,7 +185,7 @@ def test_a_small_defect_is_found_by_tiles_where_it_is() -> None:
     calm = detector.score(bad)
     bad[300:310, 250:262] = (200, 30, 200)
     result = detector.score(bad)
-    assert not calm.is_anomalous and result.is_anomalous
+    assert not calm.is_rejected and result.is_rejected
     top, left, bottom, right = result.regions[0].box
     assert top <= 305 <= bottom and left <= 256 <= right
     place = detector.explain(bad).places[0]

@@ -79,7 +79,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def write_csv(path: Path, scores: np.ndarray, threshold: float | None = None) -> Path:
     limit = small_detector().threshold if threshold is None else threshold
-    lines = ["image,score,threshold,is_anomalous,p_value,regions"]
+    lines = ["image,score,threshold,is_rejected,p_value,regions"]
     lines += [f"{i}.png,{score},{limit},{score > limit},0.5,0" for i, score in enumerate(scores)]
     path.write_text("\n".join(lines) + "\n")
     return path

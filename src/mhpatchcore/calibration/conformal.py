@@ -44,7 +44,7 @@ class Calibration:
 
     @cached_property
     def threshold(self) -> float:
-        """Image scores above it are anomalous."""
+        """Image scores above it are rejected."""
         return self._limit(self.scores)
 
     @cached_property

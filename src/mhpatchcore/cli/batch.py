@@ -45,7 +45,7 @@ def score_into(
             verdicts.update(part.verdicts)
             progress("score", done, len(names))
     seconds = time.perf_counter() - started
-    fresh, anomalous, unreadable = done - kept, verdicts["anomalous"], verdicts[UNREADABLE]
+    fresh, rejected, unreadable = done - kept, verdicts["rejected"], verdicts[UNREADABLE]
     if as_json:
         facts = {"table": shown(out), "images": done, "scored": fresh, "kept": kept}
         print_json(facts | {"verdicts": dict(verdicts), "seconds": round(seconds, 2)})
@@ -53,7 +53,7 @@ def score_into(
         before = f", {kept} were there already" if kept else ""
         speed = f", {fresh / seconds:.1f} a second" if fresh else ""
         print(f"{shown(out)}: {counted(fresh, 'image')} scored in {seconds:.1f} s{speed}{before}")
-        print(f"{anomalous} of {done - unreadable} anomalous" + _unread(unreadable))
+        print(f"{rejected} of {done - unreadable} rejected" + _unread(unreadable))
     return batch.detector, set(verdicts)
 
 

@@ -52,6 +52,6 @@ def _write_overview(detector: Detector, vials: Path, path: Path) -> None:
     for folder in sorted((vials / "test").iterdir()):
         image = sorted(folder.iterdir())[0]
         result = detector.score(image)
-        verdict = "anomalous" if result.is_anomalous else "normal"
+        verdict = "rejected" if result.is_rejected else "passed"
         rows.append((f"{folder.name}: {verdict}, score {result.score:.0f}", panels(image, result)))
     save_picture(path, contact_sheet(rows))

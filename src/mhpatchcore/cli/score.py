@@ -39,7 +39,7 @@ from mhpatchcore.errors import ImageError, UserError
 from mhpatchcore.inputs.sources import ImageLike, list_images
 from mhpatchcore.result import UNREADABLE, Result
 
-COLUMNS = ("image", "score", "threshold", "verdict", "is_anomalous", "p_value", "regions", "error")
+COLUMNS = ("image", "score", "threshold", "verdict", "is_rejected", "p_value", "regions", "error")
 ANOMALY_FOUND, NO_THRESHOLD = 1, 7
 
 
@@ -72,7 +72,7 @@ def score(
     explain: Path = typer.Option(
         None,
         metavar="DIR",
-        help="Write a picture for every anomalous image into this folder: the normal patches it was compared with.",
+        help="Write a picture for every rejected image into this folder: the normal patches it was compared with.",
     ),
     explain_all: bool = typer.Option(False, "--explain-all", help="Explain images that pass as well."),
     normals: list[Path] = typer.Option(
@@ -88,7 +88,7 @@ def score(
     skip_broken: bool = typer.Option(
         False, "--skip-broken", help="Images that cannot be read are no error: exit with code 0, not 3."
     ),
-    fail: bool = typer.Option(False, "--fail", help="Exit with code 1 if any image is anomalous."),
+    fail: bool = typer.Option(False, "--fail", help="Exit with code 1 if any image is rejected."),
     workers: int = WorkersOption,
     cluster: str = ClusterOption,
     quiet: bool = QuietFlag,
@@ -161,7 +161,7 @@ def _row(detector: Detector, result: Result, pictures: Pictures, outputs: Output
         write_heatmap(result, pictures.heatmaps[result.path], outputs.full_size)
     if pictures.masks:
         write_mask(result, pictures.masks[result.path])
-    if pictures.evidence and (outputs.explain_all or result.is_anomalous):
+    if pictures.evidence and (outputs.explain_all or result.is_rejected):
         path = pictures.evidence[result.path]
         row["evidence"] = write_evidence(detector, result, path, outputs.normals)
     return row
@@ -189,11 +189,11 @@ def _print_table(rows: Sequence[dict[str, Any]], threshold: float) -> None:
     for row in rows:
         score, p = (_number(row.get(name), digits) for name, digits in (("score", 4), ("p_value", 3)))
         regions = str(len(row["regions"])) if "regions" in row else "–"
-        verdict = {"normal": "ok", "anomalous": "ANOMALOUS"}.get(row["verdict"], row["verdict"])
+        verdict = {"rejected": "REJECTED"}.get(row["verdict"], row["verdict"])
         print(f"{score:>9}  {p:>8}  {verdict:<12}  {regions:>7}  {printable(row['image'])}")
     unreadable = sum(row["verdict"] == UNREADABLE for row in rows)
-    anomalous, read = sum(row["verdict"] == "anomalous" for row in rows), len(rows) - unreadable
-    judged = f"{anomalous} of {read} anomalous" if isfinite(threshold) else f"{read} scored, none judged"
+    rejected, read = sum(row["verdict"] == "rejected" for row in rows), len(rows) - unreadable
+    judged = f"{rejected} of {read} rejected" if isfinite(threshold) else f"{read} scored, none judged"
     print(judged + (f", {unreadable} could not be read" if unreadable else ""))
 
 
@@ -209,5 +209,5 @@ def _finish(verdicts: set[str], detector: Detector, model: Path, fail: bool, ski
         raise typer.Exit(NO_THRESHOLD)
     if UNREADABLE in verdicts and not skip_broken:
         raise typer.Exit(ImageError.exit_code)
-    if fail and "anomalous" in verdicts:
+    if fail and "rejected" in verdicts:
         raise typer.Exit(ANOMALY_FOUND)

@@ -42,8 +42,8 @@ from mhpatchcore.scoring.maps import smooth_upsampling, way_back
 # runtimes add in different orders: a score so little above another counts as equal, as it is where it is the same image
 TIE = 1e-5
 VELTKAMP = 2**13 + 1
-NORMAL, ANOMALOUS, NO_THRESHOLD = 0, 1, -1
-VERDICTS = {NORMAL: "normal", ANOMALOUS: "anomalous", NO_THRESHOLD: "no threshold"}
+PASSED, REJECTED, NO_THRESHOLD = 0, 1, -1
+VERDICTS = {PASSED: "passed", REJECTED: "rejected", NO_THRESHOLD: "no threshold"}
 INPUT_KINDS = {"8-bit": UINT8, "16-bit": TensorProto.UINT16, "float": FLOAT}
 KINDS = {"score": FLOAT, "p_value": FLOAT, "verdict": INT32, "map": FLOAT, "mask": UINT8}
 
@@ -216,10 +216,10 @@ def _judged(graph: Graph, score: str, heat: str, calibration: Calibration) -> tu
         verdict = graph.constant(np.array([NO_THRESHOLD], np.int32))
     else:
         passes = graph.node("LessOrEqual", [score, constant(limit * (1 + TIE))])
-        anomalous = graph.node("Not", [passes])  # so a score that is no number does not pass
-        verdict = graph.cast(anomalous, INT32)
+        rejected = graph.node("Not", [passes])  # so a score that is no number does not pass
+        verdict = graph.cast(rejected, INT32)
         low = graph.node("Mul", [peak_of(graph, heat), constant(PEAK_SHARE)])
-        pixel_limit = graph.node("Where", [anomalous, graph.node("Min", [pixel_limit, low]), pixel_limit])
+        pixel_limit = graph.node("Where", [rejected, graph.node("Min", [pixel_limit, low]), pixel_limit])
     return verdict, graph.cast(graph.node("Greater", [heat, pixel_limit]), UINT8)
 
 

@@ -68,8 +68,8 @@ class Part:
 
     @property
     def was_rejected(self) -> bool:
-        """Whether the model called it anomalous when it was labelled."""
-        return self.verdict == "anomalous"
+        """Whether the model rejected it when it was labelled."""
+        return self.verdict == "rejected"
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

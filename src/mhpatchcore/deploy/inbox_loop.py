@@ -261,8 +261,8 @@ def _written(inbox: Inbox, part: Part, folder: Path) -> Path:
 
 
 def _is_right(label: Label, outcome: Outcome) -> bool:
-    return (outcome.verdict == "anomalous") == (label == "defect")
+    return (outcome.verdict == "rejected") == (label == "defect")
 
 
 def _caught(label: Label, outcome: Outcome) -> bool:
-    return label == "defect" and outcome.verdict == "anomalous"
+    return label == "defect" and outcome.verdict == "rejected"

@@ -27,14 +27,14 @@ from mhpatchcore.runtime.parallel import ordered_map
 JOURNAL, LOCK = "watch.sqlite", ".watch.lock"
 # how programs call files that they have not finished
 TEMPORARY = (".tmp", ".temp", ".part", ".partial", ".crdownload", ".filepart", "~")
-FOLDERS = {"normal": "good", "anomalous": "rejected", "broken": "broken", "no threshold": "unjudged"}
+FOLDERS = {"passed": "passed", "rejected": "rejected", "broken": "broken", "no threshold": "unjudged"}
 COLUMNS = (
     "at",
     "image",
     "score",
     "threshold",
     "verdict",
-    "is_anomalous",
+    "is_rejected",
     "p_value",
     "regions",
     "error",

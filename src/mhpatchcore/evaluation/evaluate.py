@@ -176,7 +176,7 @@ def judge(
             if truth is not None:
                 pixels.update(result, truth)
             located = is_located(result, truth) if sample.is_anomalous and truth is not None else None
-            flagged = None if result.verdict == "no threshold" else result.is_anomalous
+            flagged = None if result.verdict == "no threshold" else result.is_rejected
             said = (result.score, flagged, result.p_value)
             judged.append(Judged(sample.path, sample.kind, sample.is_anomalous, *said, located))
             if watch is not None:

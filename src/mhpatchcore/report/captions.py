@@ -17,13 +17,13 @@ def verdict_line(result: Result) -> str:
     score = f"score {number(result.score)}"
     if not isfinite(result.threshold):
         return f"{result.verdict}: {score}"
-    side = "above" if result.is_anomalous else "not above"
+    side = "above" if result.is_rejected else "not above"
     threshold = f"the image threshold {number(result.threshold)}"
     return f"{result.verdict}: {score}, {side} {threshold} (p-value {result.p_value:.2g})"
 
 
 def outline_note(result: Result) -> str:
-    """What is outlined: the map above the pixel threshold, or on an anomalous image above less."""
+    """What is outlined: the map above the pixel threshold, or on an rejected image above less."""
     threshold = f"the pixel threshold {number(result.pixel_threshold)}"
     if result.mask_limit < result.pixel_threshold:
         share = f"the map above {number(result.mask_limit)}, which is {100 * PEAK_SHARE:.0f} % of its peak"

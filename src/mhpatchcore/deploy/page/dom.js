@@ -23,13 +23,13 @@ function filled(element, props, children) {
 
 const SHAPES = {
   // a ring with a tick, an octagon with a cross, a ring with a dash: told apart without colour
-  normal: ["M12 2.5a9.5 9.5 0 1 0 0 19a9.5 9.5 0 1 0 0-19z", "M7.6 12.4l3 3l5.8-6.4"],
-  anomalous: ["M8.1 2.5h7.8l5.6 5.6v7.8l-5.6 5.6H8.1l-5.6-5.6V8.1z", "M8.7 8.7l6.6 6.6M15.3 8.7l-6.6 6.6"],
+  passed: ["M12 2.5a9.5 9.5 0 1 0 0 19a9.5 9.5 0 1 0 0-19z", "M7.6 12.4l3 3l5.8-6.4"],
+  rejected: ["M8.1 2.5h7.8l5.6 5.6v7.8l-5.6 5.6H8.1l-5.6-5.6V8.1z", "M8.7 8.7l6.6 6.6M15.3 8.7l-6.6 6.6"],
   none: ["M12 2.5a9.5 9.5 0 1 0 0 19a9.5 9.5 0 1 0 0-19z", "M8 12h8"],
 };
 
-export const kind = (verdict) => (verdict === "normal" || verdict === "anomalous" ? verdict : "none");
-export const word = (verdict) => ({ normal: "Passed", anomalous: "Rejected" })[verdict] ?? "Not judged";
+export const kind = (verdict) => (verdict === "passed" || verdict === "rejected" ? verdict : "none");
+export const word = (verdict) => ({ passed: "Passed", rejected: "Rejected" })[verdict] ?? "Not judged";
 
 export function glyph(verdict, size = 18) {
   const [ground, mark] = SHAPES[kind(verdict)];

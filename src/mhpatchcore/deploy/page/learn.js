@@ -53,7 +53,7 @@ function actions(fresh) {
     },
     ids.length ? `Preview learning ${counted(ids.length, "good part")}` : "No new good parts",
   );
-  const rejected = chosen().filter((one) => one.verdict === "anomalous").length;
+  const rejected = chosen().filter((one) => one.verdict === "rejected").length;
   const rate = h("input", {
     type: "number",
     id: "rate",

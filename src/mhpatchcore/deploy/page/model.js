@@ -206,7 +206,7 @@ function promise() {
     heading,
     bar("promised", promised, ""),
     bar("observed", observed, alarm ? "bad" : "ink"),
-    h("p", { class: alarm ? "banner bad" : "muted" }, alarm && glyph("anomalous", 18), alarm && " ", words),
+    h("p", { class: alarm ? "banner bad" : "muted" }, alarm && glyph("rejected", 18), alarm && " ", words),
   );
 }
 
@@ -222,7 +222,7 @@ function drifting() {
     h(
       "p",
       { class: drift.is_drift ? "banner bad" : "" },
-      drift.is_drift && glyph("anomalous", 18),
+      drift.is_drift && glyph("rejected", 18),
       drift.is_drift && " ",
       `${sentence}.`,
     ),

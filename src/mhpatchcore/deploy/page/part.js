@@ -210,7 +210,7 @@ function drawLabel() {
   $("label-good").setAttribute("aria-pressed", String(known?.label === "good"));
   $("label-defect").setAttribute("aria-pressed", String(known?.label === "defect"));
   if (document.activeElement !== $("note")) $("note").value = known?.note ?? "";
-  const disagrees = known && (known.label === "good") !== (part.verdict !== "anomalous");
+  const disagrees = known && (known.label === "good") !== (part.verdict !== "rejected");
   $("said").textContent = !known
     ? "Labels teach the model: see Learn."
     : `Kept${known.who ? ` by ${known.who}` : ""}, ${clock(known.at)}.${disagrees ? " The model sees it otherwise: see Learn." : ""}`;

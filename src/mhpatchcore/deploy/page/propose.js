@@ -80,7 +80,7 @@ function showPreview(shown, content, preview) {
           h(
             "p",
             { class: "banner bad" },
-            glyph("anomalous", 18),
+            glyph("rejected", 18),
             ` ${lost.length === 1 ? "A labelled defect" : `${lost.length} labelled defects`} would no longer be caught.`,
           ),
         ]

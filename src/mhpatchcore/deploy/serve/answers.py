@@ -96,7 +96,7 @@ def part_answer(
             "name": sent.name,
             "model": served.name,
             "sha256": served.sha256,
-            **{name: told[name] for name in ("score", "threshold", "p_value", "verdict", "is_anomalous")},
+            **{name: told[name] for name in ("score", "threshold", "p_value", "verdict", "is_rejected")},
             "size": result.size,
             "regions": [asdict(region) for region in result.regions],
             "seconds": {name: round(value, 6) for name, value in seconds.items()},

@@ -45,7 +45,7 @@ class Observed:
             tally.sha256 = served.sha256
             tally.scores.clear()
         tally.parts += 1
-        tally.rejected += result.is_anomalous
+        tally.rejected += result.is_rejected
         tally.scores.append(result.score)
 
     def scores(self, served: Served) -> list[float]:

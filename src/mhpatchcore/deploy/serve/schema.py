@@ -41,8 +41,8 @@ class PartAnswer(BaseModel):
     score: float
     threshold: float | None
     p_value: float | None
-    verdict: Literal["normal", "anomalous", "no threshold"]
-    is_anomalous: bool | None
+    verdict: Literal["passed", "rejected", "no threshold"]
+    is_rejected: bool | None
     size: list[int]
     regions: list[RegionAnswer]
     seconds: SecondsAnswer
@@ -72,8 +72,8 @@ EXAMPLE: Any = {
             "score": 41.7,
             "threshold": 30.8,
             "p_value": 0.0099,
-            "verdict": "anomalous",
-            "is_anomalous": True,
+            "verdict": "rejected",
+            "is_rejected": True,
             "size": [900, 900],
             "regions": [{"box": [210, 388, 266, 455], "area": 2415, "peak": 44.2, "peak_at": [236, 420]}],
             "seconds": {"queue": 0.0004, "decode": 0.009, "compute": 0.041},

@@ -141,7 +141,7 @@ async def parts(
     service: Known,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
     model: str | None = None,
-    verdict: Literal["normal", "anomalous", "no threshold"] | None = None,
+    verdict: Literal["passed", "rejected", "no threshold"] | None = None,
 ) -> JSONResponse:
     """The last parts, the newest first."""
     return JSONResponse(service.parts.newest(limit, model, verdict))

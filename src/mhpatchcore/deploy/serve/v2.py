@@ -31,7 +31,7 @@ OUTPUTS = {
     "p_value": ("FP64", [-1]),
     "verdict": ("BYTES", [-1]),
     "threshold": ("FP64", [-1]),
-    "is_anomalous": ("BOOL", [-1]),
+    "is_rejected": ("BOOL", [-1]),
     "map": ("FP32", [-1, -1, -1]),
 }
 
