@@ -59,8 +59,6 @@ def read_variants(path: Path) -> dict[str, Variant]:
 def _variant(name: str, table: dict[str, Any]) -> Variant:
     why, headline = table.pop("why", ""), table.pop("headline", False)
     start = preset(table.pop("preset", "default")).config
-    if table.get("resize") == 0:  # TOML has no "none"
-        table["resize"] = None
     return Variant(name, start.with_changes(**table), why, headline)
 
 
