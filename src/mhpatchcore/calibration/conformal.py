@@ -1,7 +1,8 @@
 """A threshold from normal images alone, at a stated rate of false alarms (split-conformal).
 
 With n calibration scores, a further normal image exceeds the ⌈(n+1)(1−α)⌉-th smallest of them with
-probability at most α, whatever the distribution. Fewer than 1/α − 1 images cannot support the rate α: the
+probability at most α, whatever the distribution: exactly for held-out images, approximately for images that were learnt
+from, since they shaped the metric. Fewer than 1/α − 1 images cannot support the rate α: the
 threshold is then their largest score, and `supported_rate` says what that promises.
 """
 
