@@ -72,6 +72,7 @@ def _network(name: str, rows: Sequence[Row], figures: Path) -> dict[str, Any]:
         "claims": claims and claims.markdown(),
         "figure": _draw(auroc_and_memory(rows), figures / f"{name}-pareto.png"),
         "cells": len(rows),
+        "missing": findings.missing(rows),
         "minutes": findings.minutes(rows),
         "is_busy": findings.is_busy(rows),
         "cores": rows[0]["cores"],
