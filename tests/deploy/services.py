@@ -72,9 +72,9 @@ class Running:
 
 
 @contextmanager
-def running(*arguments: object) -> Iterator[Running]:
-    """`mhpatchcore serve …` at a free port of this machine, until the block ends."""
-    port = free_port()
+def running(*arguments: object, port: int = 0) -> Iterator[Running]:
+    """`mhpatchcore serve …` at a port of this machine, a free one by default, until the block ends."""
+    port = port or free_port()
     command = [sys.executable, "-m", "mhpatchcore", "serve", *map(str, arguments), "--port", str(port)]
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ}
