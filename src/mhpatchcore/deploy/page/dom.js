@@ -56,6 +56,9 @@ export function percent(share) {
 
 export const counted = (n, thing) => `${n} ${thing}${n === 1 ? "" : "s"}`;
 
+// a name in a sentence; where it stands alone, the style sheet cuts it
+export const clipped = (name) => (name.length > 60 ? `${name.slice(0, 59)}…` : name);
+
 export function clock(at) {
   const date = new Date(at);
   // hours as a line counts them, whatever the language

@@ -1,7 +1,7 @@
 // Images come in: dropped, pasted, picked, a folder, a photo. They are scored a few at a time.
 
 import { ApiError, json } from "./api.js";
-import { $, counted, toast } from "./dom.js";
+import { $, clipped, counted, toast } from "./dom.js";
 import { addParts, select, state } from "./state.js";
 import { follow } from "./strip.js";
 
@@ -120,7 +120,7 @@ async function score({ file, batch }) {
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
       if (error.status !== 429) {
-        toast(`${file.name}: ${error.message}`, "bad");
+        toast(`${clipped(file.name)}: ${error.message}`, "bad");
         tried(error.results, batch);
         return;
       }

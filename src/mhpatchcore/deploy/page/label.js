@@ -1,7 +1,7 @@
 // What people say of parts. A label is for the part that somebody has looked at, and every label can be taken back.
 
 import { json } from "./api.js";
-import { $, announce, clock, h, toast } from "./dom.js";
+import { $, announce, clipped, clock, h, toast } from "./dom.js";
 import { changed, labelOf, on, select, selectedPart, state } from "./state.js";
 
 const LOOKED = 700; // milliseconds that a picture must have been there, unless somebody has asked for the part
@@ -32,7 +32,7 @@ export function shown(id) {
   if (seen.id !== id) seen = { id, at: performance.now() };
 }
 
-export const called = (part) => part.part || part.name;
+export const called = (part) => clipped(part.part || part.name);
 
 // what stands in the field, if it was written for this part
 const noted = (part) => ($("note").dataset.part === part.id ? $("note").value : "");

@@ -1,7 +1,7 @@
 // The inbox: labelled parts, and what can be learnt from them.
 
 import { json, lazily } from "./api.js";
-import { $, ask, clock, counted, glyph, h, num, toast, word } from "./dom.js";
+import { $, ask, clipped, clock, counted, glyph, h, num, toast, word } from "./dom.js";
 import { propose } from "./propose.js";
 import { changed, current, on, state } from "./state.js";
 
@@ -151,7 +151,7 @@ function cardOf(one) {
     }
   };
   const remove = async () => {
-    const what = h("p", {}, `${name} is labelled as ${one.label === "good" ? "a good part" : "a defect"}.`);
+    const what = h("p", {}, `${clipped(name)} is labelled as ${one.label === "good" ? "a good part" : "a defect"}.`);
     if (await ask("Remove this label?", what, "Remove"))
       await act("DELETE", undefined, `?who=${encodeURIComponent(state.who)}`);
   };

@@ -109,7 +109,7 @@ function drawVerdict() {
   $("meaning").textContent = part.reason ?? meaning(part, scores);
   const ms = 1000 * Object.values(part.seconds ?? {}).reduce((sum, one) => sum + one, 0);
   const facts = [
-    ["Part", called(part)],
+    ["Part", part.part || part.name],
     ["When", clock(part.at)],
     ...(part.size ? [["Size", `${part.size[1]} × ${part.size[0]} px`]] : []),
     ["Took", `${ms.toFixed(0)} ms`],

@@ -111,6 +111,7 @@ function drawStrip() {
     rows.delete(id);
   }
   $("strip").replaceChildren(...shown.map(rowOf));
+  if (state.follow) $("strip").scrollTo(0, 0); // the part that is followed stands first
   const chosen = rows.get(state.selected);
   if (chosen) $("strip").setAttribute("aria-activedescendant", chosen.id);
   else $("strip").removeAttribute("aria-activedescendant");
