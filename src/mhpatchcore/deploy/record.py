@@ -66,6 +66,8 @@ TABLES = (
     "CREATE TABLE images (n INTEGER PRIMARY KEY REFERENCES verdicts ON DELETE CASCADE, bytes INTEGER NOT NULL, "
     "image BLOB NOT NULL)",
     "CREATE INDEX sizes ON images (n, bytes)",
+    f"PRAGMA application_id = {KIND}",
+    f"PRAGMA user_version = {SCHEMA}",
 )
 Answer = dict[str, Any]  # a part, as the service tells it
 Entry = tuple[Answer, bytes | None]  # with its image
@@ -171,9 +173,10 @@ class Record:
                 if not self.problem:
                     log.error("verdicts cannot be recorded now, and wait: %s", error)
                 self.problem, db = str(error), None
-                if self._ending.wait(AGAIN):
+                if self._ending.is_set():
                     self._lose(len(batch) + self.waiting)
                     return
+                self._ending.wait(AGAIN)
             except Exception:  # one batch must not end the record
                 log.exception("verdicts cannot be recorded")
                 self._lose(len(batch))
@@ -283,19 +286,15 @@ def _made(path: Path) -> sqlite3.Connection:
     """A connection that writes, to a record that is made where there is none."""
     try:
         db = sqlite3.connect(path, LOCKED, isolation_level=None)
-        db.execute("PRAGMA journal_mode = WAL")
-        db.execute("PRAGMA synchronous = FULL")
-        db.execute("PRAGMA foreign_keys = ON")
+        if not _is_new(db):
+            _check(db, path)
+        for setting in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
+            db.execute(f"PRAGMA {setting}")
         with db:
             db.execute("BEGIN IMMEDIATE")
-            if db.execute("SELECT count(*) FROM sqlite_schema").fetchone() == (0,):
-                for statement in (
-                    *TABLES,
-                    f"PRAGMA application_id = {KIND}",
-                    f"PRAGMA user_version = {SCHEMA}",
-                ):
+            if _is_new(db):  # and no other process was faster
+                for statement in TABLES:
                     db.execute(statement)
-        _check(db, path)
     except sqlite3.Error as error:
         raise UserError(
             f"cannot use the record {path}: {error}; check its folder and free space, or name another: --record FILE"
@@ -315,6 +314,10 @@ def _readable(path: Path) -> Iterator[sqlite3.Connection]:
             yield db
     except sqlite3.Error as error:
         raise UserError(f"cannot read the record {path}: {error}; check that it is one") from error
+
+
+def _is_new(db: sqlite3.Connection) -> bool:
+    return bool(db.execute("SELECT count(*) = 0 FROM sqlite_schema").fetchone()[0])
 
 
 def _check(db: sqlite3.Connection, path: Path) -> None:

@@ -55,7 +55,7 @@ async def evidence_figure(request: Request, service: Service, part: Part) -> byt
 
 
 def _check_image(part: Part) -> None:
-    if not part.sent.size:
+    if not part.sent.size or part.answer["reason"]:
         raise unknown("picture of this part: its image was not kept, or could not be read")
 
 

@@ -59,8 +59,11 @@ class Connection(AutoHTTPProtocol):  # type: ignore[misc,valid-type]
 
 def run(app: FastAPI, host: str, port: int, ready: Callable[[], None]) -> None:
     """Serve until a signal comes; `ready` is called once requests are taken."""
-    sockets = listening(host, port)
-    config = uvicorn.Config(
+    Server(config_of(app), ready).run(listening(host, port))
+
+
+def config_of(app: FastAPI) -> uvicorn.Config:
+    return uvicorn.Config(
         app,
         http=Connection,
         timeout_keep_alive=IDLE,
@@ -70,7 +73,6 @@ def run(app: FastAPI, host: str, port: int, ready: Callable[[], None]) -> None:
         backlog=BACKLOG,
         timeout_graceful_shutdown=GRACE,
     )
-    Server(config, ready).run(sockets)
 
 
 def listening(host: str, port: int) -> list[socket.socket]:
