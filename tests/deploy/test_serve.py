@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
+import sqlite3
+import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -15,11 +19,26 @@ from services import bad, good, png, write_model
 from small_detector import small_detector, with_threshold
 
 from mhpatchcore import Detector
+from mhpatchcore.deploy.inbox import Inbox
 from mhpatchcore.deploy.serve import v1
 from mhpatchcore.deploy.serve.app import create_app
 from mhpatchcore.deploy.serve.limits import Limits
+from mhpatchcore.errors import UserError
 
 TOKEN = "0123456789abcdef"
+
+
+def full_sqlite() -> sqlite3.Error:
+    """What SQLite says when there is no room."""
+    with closing(sqlite3.connect(":memory:")) as db:
+        db.execute("PRAGMA max_page_count = 2")
+        try:
+            db.execute("CREATE TABLE a AS SELECT zeroblob(100000)")
+        except sqlite3.Error as error:
+            return error
+    raise AssertionError
+
+
 SCORE = "/v1/models/vial/score"
 
 
@@ -224,6 +243,41 @@ def test_who_does_not_know_the_token_gets_nothing(model: Path, monkeypatch: pyte
         assert client.get("/v1/models", headers=known).status_code == 200
         assert client.post(SCORE, content=png(good()), headers=known).status_code == 200
         assert client.get("/v2/health/live").status_code == client.get("/v2/health/ready").status_code == 200
+
+
+def test_wrong_tokens_are_logged_and_answered_late(
+    model: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(v1, "SLOWED", 0.3)
+    with TestClient(create_app([model], token=TOKEN)) as client:
+        started = time.perf_counter()
+        assert client.get("/v1/models", headers={"Authorization": "Bearer guess"}).status_code == 401
+        assert time.perf_counter() - started > 0.3
+        assert client.get("/v1/models").status_code == 401  # none at all is no guess: the page begins so
+    (logged,) = [one.getMessage() for one in caplog.records if "token" in one.getMessage()]
+    assert "testclient" in logged and "guess" not in logged
+
+
+@pytest.mark.parametrize(
+    "cause",
+    [
+        OSError(errno.ENOSPC, "No space left on device"),
+        OSError(errno.EDQUOT, "Quota exceeded"),
+        full_sqlite(),
+    ],
+)
+def test_a_full_disk_has_a_status_of_its_own(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, cause: Exception
+) -> None:
+    (told,) = client.post(SCORE, content=png(bad())).json()["results"]
+
+    def full(*_: object, **__: object) -> None:
+        raise UserError("cannot use the inbox /var/lib/inbox.sqlite") from cause
+
+    monkeypatch.setattr(Inbox, "add", full)
+    answer = client.post("/v1/inbox", json={"id": told["id"], "label": "good"})
+    assert answer.status_code == 507 and "full" in error_of(answer)
+    assert any("full" in one.message and one.levelname == "ERROR" for one in caplog.records)
 
 
 def test_pages_of_other_sites_reach_nothing(model: Path) -> None:

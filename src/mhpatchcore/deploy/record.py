@@ -174,7 +174,7 @@ class Record:
                     log.error("verdicts cannot be recorded now, and wait: %s", error)
                 self.problem, db = str(error), None
                 if self._ending.is_set():
-                    self._lose(len(batch) + self.waiting)
+                    self._lose(len(batch) + len(list(self._drained(MOST_WAITING))))
                     return
                 self._ending.wait(AGAIN)
             except Exception:  # one batch must not end the record
@@ -186,11 +186,15 @@ class Record:
 
     def _batch(self) -> list[Entry]:
         """All that waits, once there is something."""
-        taken = [self._waiting.get()]
+        first = self._waiting.get()
+        return [*([] if first is None else [first]), *self._drained(AT_ONCE - 1)]
+
+    def _drained(self, most: int) -> Iterator[Entry]:
         with suppress(queue.Empty):
-            while len(taken) < AT_ONCE:
-                taken.append(self._waiting.get_nowait())
-        return [entry for entry in taken if entry is not None]
+            for _ in range(most):
+                entry = self._waiting.get_nowait()
+                if entry is not None:
+                    yield entry
 
     def _lose(self, n: int) -> None:
         if n and not self.lost:
