@@ -3,8 +3,8 @@
 import { json } from "./api.js";
 import { $, h } from "./dom.js";
 
-function table(rows) {
-  return h("table", {}, h("tbody", {}, rows.map((row) => h("tr", {}, row.map((cell) => h("td", {}, cell))))));
+function list(rows) {
+  return h("div", {}, rows.map((row) => h("div", { class: "row" }, row.map((cell) => h("div", {}, cell)))));
 }
 
 function section(title, content) {
@@ -18,7 +18,9 @@ const typeOf = ({ type, enum: values, anyOf, items, $ref }) =>
 
 function bodies(content) {
   return Object.entries(content).map(([type, { schema, example }]) =>
-    h("div", {}, h("code", {}, type), h("pre", {}, JSON.stringify(example ?? schema, null, 1))),
+    schema.format === "binary"
+      ? h("div", {}, h("code", {}, type), " a file")
+      : h("div", {}, h("code", {}, type), h("pre", {}, JSON.stringify(example ?? schema, null, 1))),
   );
 }
 
@@ -30,7 +32,8 @@ function answers(document, responses) {
   });
 }
 
-function request(document, path, method, { summary, description, parameters, requestBody, responses }) {
+function request(document, path, method, { description = "", parameters, requestBody, responses }) {
+  const [first, ...further] = description.split("\n\n");
   const rows = parameters?.map((one) => [
     h("code", {}, one.name),
     h("span", {}, typeOf(one.schema), one.required ? ", required" : ""),
@@ -39,11 +42,11 @@ function request(document, path, method, { summary, description, parameters, req
   return h(
     "details",
     { class: "card request" },
-    h("summary", {}, h("span", { class: "method" }, method.toUpperCase()), h("code", {}, path), h("span", {}, summary)),
-    h("p", {}, description ?? ""),
-    section("Parameters", rows && table(rows)),
+    h("summary", {}, h("span", { class: "method" }, method.toUpperCase()), h("code", {}, path), h("span", {}, first)),
+    further.map((one) => h("p", {}, one)),
+    section("Parameters", rows && list(rows)),
     section("Body", requestBody && h("div", {}, bodies(requestBody.content))),
-    section("Answers", table(answers(document, responses))),
+    section("Answers", list(answers(document, responses))),
   );
 }
 
