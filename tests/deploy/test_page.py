@@ -33,7 +33,7 @@ from mhpatchcore.demo.dataset import vial_image
 
 __all__ = ["browser", "fitted", "images"]  # fixtures
 pytestmark = needs_chromium
-LONG = "SN-" + 1900 * "W"  # what somebody calls a part, or himself
+LONG = "SN-" + 1900 * "W"  # what somebody calls himself, or a part, of which 200 letters are taken
 
 
 @pytest.fixture(scope="module")
@@ -230,7 +230,7 @@ def test_the_loop_closes_and_goes_back(browser: Any, url: str, images: Path) -> 
 def test_nobody_is_kept_out_and_nothing_overlaps(browser: Any, url: str, images: Path, scheme: str) -> None:
     service = Service(url, scheme)
     for file in all_images(images)[:5]:
-        service.score(file, part=LONG)
+        service.score(file, part=LONG[:200])
     service.label(service.parts()[1]["id"], "good", who=LONG, note=LONG)
     for wide, tall in ((1400, 900), (390, 844)):
         page = opened(browser, service, wide, tall, scheme)

@@ -17,6 +17,7 @@ from mhpatchcore.errors import ImageError, UserError
 from mhpatchcore.runtime.texts import representable
 
 TIMEOUT = 60
+LONGEST = 200  # letters of a part's id that the service takes; the whole name of the file is told beside it
 TOLD = ("score", "threshold", "p_value", "verdict", "is_rejected", "regions", "model", "sha256")
 Judge = Callable[[Path, str], dict[str, Any]]  # a file and the part's name → what is told of it
 
@@ -62,7 +63,7 @@ def by_service(address: str, token: str | None) -> Judge:
     headers |= {"Authorization": f"Bearer {token}"} if token else {}
 
     def judge(path: Path, part: str) -> dict[str, Any]:
-        named = f"name={quote(os.fsencode(path.name))}&part={quote(os.fsencode(part))}"
+        named = f"name={quote(os.fsencode(path.name))}&part={quote(os.fsencode(part[:LONGEST]))}"
         query = f"{url.path.rstrip('/')}/score?map=none&{named}"
         try:
             content = path.read_bytes()
