@@ -47,6 +47,17 @@ def test_what_is_printed(run: Run, good: Path, tmp_path: Path) -> None:
     assert len(Detector.load(model).model.images) == 4
 
 
+def test_copies_are_told_with_what_they_cost(run: Run, good: Path, tmp_path: Path) -> None:
+    model = tmp_path / "part.mhpc"
+    ran = run("fit", good, "-o", model, *SMALL, "--augment", "flips")
+    assert (
+        "copies     flips: each image is learnt in 8 views, which takes as long as 8 times the images"
+        in ran.out
+    )
+    assert json.loads(run("info", model, "--json").out)["augment"] == "flips"
+    assert "copies      flips" in run("info", model).out
+
+
 def test_one_image_gives_a_model_without_a_threshold(run: Run, good: Path, tmp_path: Path) -> None:
     ran = run("fit", good / "000.png", "-o", tmp_path / "part.mhpc", *SMALL)
     assert "learnt from 1 image in" in ran.out
