@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
-from mhpatchcore.calibration.conformal import Calibration
+from mhpatchcore.calibration.threshold import Calibration
 from mhpatchcore.config import Config, Size
 from mhpatchcore.errors import ImageError, ModelFileError, UserError, in_one_line
+from mhpatchcore.fitting.augmenting import to_be_tried
 from mhpatchcore.fitting.budget import within_budget
 from mhpatchcore.fitting.dask_executor import DaskExecutor
 from mhpatchcore.fitting.execution import Execution
@@ -122,6 +123,7 @@ class Detector:
             raise UserError("there are no images to learn from")
         check_can_be_listed(names)
         networks, config = load_networks(config, images, weights)
+        config = config.with_changes(augment=to_be_tried(config, len(images)))
         execution = within_budget(execution, networks, config, images)
         study = studied(images, networks, config, execution, checks or ImageChecks())
         left_out = set(study.excluded)
@@ -129,7 +131,7 @@ class Detector:
         happened = event("fit", given.source, learnt, learnt, config.false_alarm)
         kept = tuple(name for i, name in enumerate(names) if i not in left_out)
         excluded = tuple(names[i] for i in study.excluded)
-        model = Model.of(config, study.fitted, kept, [], (happened,), excluded)
+        model = Model.of(study.config, study.fitted, kept, [], (happened,), excluded)
         suspects = () if study.ranking is None else named_suspects(study.ranking, images, names, left_out)
         return Study(Detector(model), suspects, study.coverage)
 
@@ -139,15 +141,15 @@ class Detector:
         images: Images | None = None,
         *,
         add: bool = False,
-        rule: str | None = None,
+        threshold: float | None = None,
         execution: Execution | None = None,
     ) -> Detector:
-        """The same model with a threshold at another rate, by another rule ("rank" or "tail"), or from other images.
+        """The same model with a threshold at another rate, at a number of your own, or from other images.
 
         `images` are normal images that the model has not learnt from. Their scores take the place of the stored ones,
         or with `add` join them. Nothing is fitted.
         """
-        return Detector(calibrated(self.model, false_alarm, images, add, rule, execution))
+        return Detector(calibrated(self.model, false_alarm, images, add, threshold, execution))
 
     def updated(
         self,
@@ -252,7 +254,6 @@ class Detector:
             views=views,
             window=self.config.views[0].window,
             area=source.area,
-            pose=source.pose,
         )
 
     def with_roi(self, roi: Any) -> Detector:
@@ -318,11 +319,8 @@ class Detector:
 
     def __repr__(self) -> str:
         n, calibration = self.model.n_learnt, self.calibration
-        threshold = (
-            f"threshold {self.threshold:.4g} for {calibration.supported_rate:.2%} false alarms"
-            if calibration.n
-            else "no threshold"
-        )
+        rate = f" for {calibration.expected_rate:.2%} false alarms" if calibration.n else ""
+        threshold = f"threshold {self.threshold:.4g}{rate}" if calibration.judges else "no threshold"
         learnt = f"{n} image{'s' * (n != 1)}, {self.model.rows} bank rows"
         return f"Detector({self.scales[0].backbone.info.name}, {learnt}, {threshold})"
 

@@ -14,6 +14,7 @@ from mhpatchcore.runtime.texts import representable
 
 PHASES = {
     "extract": "reading images",
+    "augment": "trying copies",
     "moments": "whitening",
     "bank": "building the bank",
     "select": "selecting rows",

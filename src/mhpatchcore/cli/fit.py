@@ -26,7 +26,7 @@ from mhpatchcore.cli.console import (
     progress_display,
     warn_and_keep,
 )
-from mhpatchcore.cli.facts import bank_note, print_threshold, summary, warn_without_threshold
+from mhpatchcore.cli.facts import bank_note, copies_note, print_threshold, summary, warn_without_threshold
 from mhpatchcore.cli.paths import check_file, given_images
 from mhpatchcore.cli.running import ClusterOption, running_on
 from mhpatchcore.cli.settings import PresetOption, SettingsOption, WeightsOption, settings_from, with_settings
@@ -160,6 +160,7 @@ def _print(
     weights = f"weights {facts['weights_sha256'][:12]} ({facts['weights_source']})"
     print(f"  backbone   {facts['backbone']}, {weights}")
     print(f"  bank       {bank_note(study.detector)}")
+    print(f"  copies     {copies_note(study.detector)}")
     print_threshold(study.detector, "  threshold  ")
     if excluded:
         print(f"  left out   {', '.join(map(printable, excluded))}")
@@ -170,5 +171,5 @@ def _print(
         print(f"    {suspect.times_typical:6.2f}  {printable(suspect.name)}{left_out}")
     if report is not None:
         print(f"open: {shown(report)}")
-    if study.detector.calibration.n:
+    if study.detector.calibration.judges:
         print(f"next: mhpatchcore score {shown(output)} IMAGES --heatmaps heatmaps/")

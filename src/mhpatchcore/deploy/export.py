@@ -24,7 +24,7 @@ from onnx import TensorProto, helper
 from mhpatchcore import __version__
 from mhpatchcore.backbone.descriptors import LOCAL
 from mhpatchcore.backbone.graph import FLOAT, Graph, Shape
-from mhpatchcore.calibration.conformal import Calibration
+from mhpatchcore.calibration.threshold import Calibration
 from mhpatchcore.config import Config
 from mhpatchcore.deploy.pillow_resize import INT32, UINT8, resized
 from mhpatchcore.errors import UserError
@@ -114,10 +114,6 @@ def _check(config: Config) -> None:
         raise UserError(
             "a model with a region of interest cannot be exported: score with mhpatchcore itself, "
             "or cut the images to the region, fit them without --roi, and export that"
-        )
-    if config.pose != "none":
-        raise UserError(
-            "a model that turns parts to one direction (--pose) cannot be exported: score with mhpatchcore itself"
         )
     if config.resize is not None and config.resize.bit_count() > 1:
         raise UserError(
@@ -242,9 +238,9 @@ def _metadata(model: Model, sha256: str) -> dict[str, str]:
         "onnx": onnx.__version__,
         "model_sha256": sha256,
         "threshold": repr(calibration.threshold) if isfinite(calibration.threshold) else "none",
-        "pixel_threshold": repr(calibration.pixel_threshold) if calibration.n else "none",
+        "pixel_threshold": repr(calibration.pixel_threshold) if calibration.judges else "none",
         "false_alarm": repr(calibration.false_alarm),
-        "supported_false_alarm": repr(calibration.supported_rate),
+        "expected_false_alarm": repr(calibration.expected_rate),
         "calibration_images": str(calibration.n),
         "images": str(model.n_learnt),
         "backbone": network.name,

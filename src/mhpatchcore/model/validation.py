@@ -21,6 +21,7 @@ from mhpatchcore.backbone.safety import check_harmless
 from mhpatchcore.config import Config
 from mhpatchcore.fitting.duplicates import SIDE
 from mhpatchcore.inputs.decode import MOST_PIXELS
+from mhpatchcore.inputs.turns import EVERY_TURN, TURNS
 from mhpatchcore.inputs.views import MOST_TILES
 from mhpatchcore.inputs.window import Window
 from mhpatchcore.model.value import Model
@@ -54,7 +55,12 @@ def check_document(document: Mapping[str, Any]) -> None:
         _expect(_number(event["false_alarm"]), "an event has no rate")
     calibration = document["calibration"]
     _expect(
-        _number(calibration["false_alarm"]) and isinstance(calibration["method"], str),
+        _number(calibration["false_alarm"])
+        and 0 < calibration["false_alarm"] < 1
+        and isinstance(calibration["method"], str)
+        and (
+            calibration["by_hand"] is None or (_number(calibration["by_hand"]) and calibration["by_hand"] > 0)
+        ),
         "its calibration is not of its kind",
     )
     _expect(isinstance(document["scales"], list) and document["scales"] != [], "it has no scales")
@@ -79,7 +85,7 @@ def check_tensors(document: Mapping[str, Any], tensors: Mapping[str, Array]) -> 
         "deciding.sizes": ((len(tensors["deciding.images"]), 2), "i4"),
     }
     kept = len(tensors["deciding.images"])
-    _expect(kept in (0, n), "there are not as many deciding patches as scores")
+    _expect(kept <= n, "there are more deciding patches than scores")
     for i, scale in enumerate(document["scales"]):
         d = sum(channels for channels, _, _ in scale["backbone"]["maps"])
         k, K = len(tensors[f"{i}.whitening.A"]), len(tensors[f"{i}.bank.raw"])
@@ -123,14 +129,15 @@ def check_model(model: Model) -> None:
     window = model.config.window
     _expect(isinstance(window, Window) and window.depth != "", "its window is not known")
     _expect(model.config.false_alarm == model.calibration.false_alarm, "its rates differ")
-    _expect(model.config.threshold == model.calibration.rule, "its rules for the threshold differ")
     _expect(bool((model.calibration.scores >= 0).all()), "a calibration score is negative")
     _expect(bool((model.calibration.peaks >= 0).all()), "a calibration peak is negative")
     _expect(model.n_learnt <= len(model.images), "it has learnt from more images than it names")
+    _expect(model.config.augment in TURNS, "it does not say which copies it has learnt")
+    turns = TURNS[model.config.augment]
     for i, scale in enumerate(model.scales):
         info = scale.backbone.info
         whole = not model.config.sizes[i].zoom
-        learnt, patches = scale.moments.n, model.n_learnt * info.patches
+        learnt, patches = scale.moments.n, model.n_learnt * len(turns) * info.patches
         fits = learnt == patches if model.config.roi is None else learnt <= patches
         _expect(fits or not whole, f"{i}.moments are not of its images")
         image, view, row, column = scale.origin.T
@@ -139,8 +146,9 @@ def check_model(model: Model) -> None:
         _expect(
             bool((image < len(model.images)).all() and (image >= -1).all()), f"{i}.bank has unknown images"
         )
-        views = 1 if whole else MOST_TILES
-        _expect(bool(((view >= 0) & (view < views))[single].all()), f"{i}.bank has unknown views")
+        turned = np.isin(view, [EVERY_TURN.index(turn) for turn in turns])
+        known = turned if whole else (view >= 0) & (view < MOST_TILES * len(EVERY_TURN))
+        _expect(bool(known[single].all()), f"{i}.bank has unknown views")
         inside = (row >= 0) & (row < info.grid[0]) & (column >= 0) & (column < info.grid[1])
         _expect(bool(inside[single].all()), f"{i}.bank has places outside of the grid")
         _expect(

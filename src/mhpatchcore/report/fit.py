@@ -11,9 +11,9 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
+from mhpatchcore.calibration.choices import cautions, choices
 from mhpatchcore.detector import Detector, Study
 from mhpatchcore.errors import ImageError
-from mhpatchcore.inputs.views import opened
 from mhpatchcore.inspection.coverage import LEVELS, Coverage
 from mhpatchcore.inspection.suspicion import Suspect
 from mhpatchcore.report import wording
@@ -55,6 +55,8 @@ def render(study: Study, name: str, telemetry: Mapping[str, Any]) -> str:
         name=name,
         headline=_headline(detector),
         promise=wording.threshold_promise(detector.calibration),
+        choices=choices(detector.calibration),
+        cautions=cautions(detector.calibration, detector.model.odd_images),
         tiles=_tiles(detector),
         figures=_figures(study),
         coverage_note=(
@@ -89,13 +91,13 @@ def _tiles(detector: Detector) -> list[Tile]:
         ),
         Tile("Dimensions", kept, f"of {scales[0].backbone.info.dim}, with {retained} of the variance"),
     ]
-    if not calibration.n:
+    if not calibration.judges:
         return [*tiles, Tile("Threshold", "none", "the model is not calibrated, so it judges no image")]
     threshold = wording.number(calibration.threshold)
     return [
         *tiles,
         Tile("Image threshold", threshold, f"from {calibration.n} images, {calibration.method}"),
-        Tile("False alarms", percent(calibration.supported_rate), "of good parts, as the threshold promises"),
+        Tile("False alarms", percent(calibration.expected_rate), "of good parts, as these images tell"),
     ]
 
 
@@ -176,9 +178,5 @@ def _items(study: Study) -> list[tuple[Suspect, Picture]]:
         box = (0, 0, whole.height, whole.width)
         shown = screen_size(*size, HEAT_SIDE)
         heat = combined_map(suspect.views, box, *shown)
-        if views[0].posed:
-            pose = opened(suspect.source, views).pose
-            assert pose is not None
-            heat = pose.map_over(heat, box, *shown)
         found.append((suspect, picture(size, photo, heat, calm, calm)))
     return found

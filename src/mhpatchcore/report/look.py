@@ -89,7 +89,6 @@ def _tiles(look: Look) -> list[Tile]:
     copies = len(look.images) - look.distinct
     behind = f"a pixel of the finest shows {shown_by_a_pixel(look)}"
     n = min(look.distinct, look.config.calibration_images)
-    rate = max(look.config.false_alarm, 1 / (n + 1))
     return [
         Tile(
             "Images", str(len(look.images)), f"{copies} of them near-duplicates" if copies else "all differ"
@@ -98,7 +97,9 @@ def _tiles(look: Look) -> list[Tile]:
         Tile("Kind", kind, _share(alike, look, f"{len(look.kinds)} kinds")),
         Tile("Views", ", ".join(map(str, look.config.sizes)), behind),
         Tile(
-            "False alarms", percent(rate), f"the least that {n} calibration images can promise, of good parts"
+            "False alarms",
+            percent(look.config.false_alarm),
+            f"of good parts, as {n} calibration images can tell",
         )
         if n > 1
         else Tile("Threshold", "none", "one image gives none"),
@@ -167,13 +168,11 @@ def _rectangle(placed: Placed) -> str:
 
 
 def _outline(image: Opened) -> str:
-    """Its region of interest, which is drawn in the image as it was before it was turned."""
+    """Its region of interest."""
     if image.area is None:
         return ""
     whole, shape = (0, 0, *image.size), screen_size(*image.size, MASK_SIDE)
     inside = image.area.over(whole, *shape, image.size).astype(np.float32)
-    if image.pose is not None:
-        inside = image.pose.map_over(inside, whole, *shape)
     return outline_path(inside, 0.5, *image.size)
 
 
