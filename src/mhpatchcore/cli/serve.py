@@ -8,7 +8,7 @@ from pathlib import Path
 
 import typer
 
-from mhpatchcore.cli.console import warn
+from mhpatchcore.cli.console import OtherProductFlag, warn
 from mhpatchcore.errors import UserError
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -38,6 +38,7 @@ def serve(
     max_bytes: int = typer.Option(64_000_000, min=1, metavar="N", help="Bytes of a request, at most."),
     max_pixels: int = typer.Option(100_000_000, min=1, metavar="N", help="Pixels of an image, at most."),
     timeout: float = typer.Option(30.0, min=0.1, metavar="SECONDS", help="How long a request may take."),
+    other_product: bool = OtherProductFlag,
 ) -> None:
     """Answer HTTP: post an image, get score, verdict, regions and heatmap; with a page to look at, at /.
 
@@ -66,7 +67,7 @@ def serve(
     chosen = {} if workers is None else {"workers": workers}
     limits = Limits(max_bytes=max_bytes, max_pixels=max_pixels, queue=queue, timeout=timeout, **chosen)
     # who knows the token may ask by any name, for example through a proxy
-    app = create_app(models, limits, token, LOOPBACK if token is None and alone else None)
+    app = create_app(models, limits, token, LOOPBACK if token is None and alone else None, other_product)
     names = ", ".join(served.name for served in app.state.service.models.served)
     place = f"[{host}]" if ":" in host else host
     run(app, host, port, lambda: print(f"serving {names} at http://{place}:{port}", flush=True))

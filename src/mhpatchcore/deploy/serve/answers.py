@@ -26,6 +26,7 @@ def model_facts(served: Served, observed: dict[str, Any], problem: str | None) -
     facts = {
         "name": served.name,
         "file": served.path.name,
+        "product": model.product,
         "sha256": served.sha256,
         "threshold": calibration.threshold,
         "false_alarm": calibration.false_alarm,
@@ -40,6 +41,7 @@ def model_facts(served: Served, observed: dict[str, Any], problem: str | None) -
         "version": model.history[-1].version if model.history else None,
         "loaded_at": served.loaded_at,
         "problem": problem,
+        "swap": served.swap and served.swap.to_json(),
     }
     return _told(facts | observed)
 
@@ -88,7 +90,7 @@ def part_answer(
 ) -> dict[str, Any]:
     """What is told of a scored part; `sha256` is that of the model file that judged it."""
     told = result.to_json()
-    return _told(
+    answer: dict[str, Any] = representable(
         {
             "id": id_,
             "at": at,
@@ -102,6 +104,7 @@ def part_answer(
             "seconds": {name: round(value, 6) for name, value in seconds.items()},
         }
     )
+    return answer
 
 
 def broken_answer(sent: Sent, served: Served, message: str) -> dict[str, Any]:

@@ -40,11 +40,16 @@ class Service:
     metrics: Metrics
 
     @staticmethod
-    def of(places: Iterable[str | Path], limits: Limits | None = None, token: str | None = None) -> Service:
+    def of(
+        places: Iterable[str | Path],
+        limits: Limits | None = None,
+        token: str | None = None,
+        other_product: bool = False,
+    ) -> Service:
         """Load the models (files, or folders of them)."""
         limits = limits or Limits()
         parts = Parts(limits.kept_parts, limits.kept_bytes)
-        models, observed = Registry(places), Observed()
+        models, observed = Registry(places, other_product), Observed()
         return Service(models, limits, token, Pool(limits), parts, observed, Metrics())
 
     async def score(self, name: str, images: Sequence[Sent]) -> list[Part | Refused]:
