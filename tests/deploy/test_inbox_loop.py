@@ -16,7 +16,7 @@ from mhpatchcore.demo.dataset import vial_image
 from mhpatchcore.deploy.inbox import Inbox, Said
 from mhpatchcore.deploy.inbox_change import ModelChangedError
 from mhpatchcore.deploy.inbox_jobs import MOST_READY, Jobs, NoSuchJobError
-from mhpatchcore.deploy.inbox_loop import LEARNT, Proposal, Request, accept, propose
+from mhpatchcore.deploy.inbox_loop import Proposal, Request, accept, propose
 from mhpatchcore.deploy.inbox_versions import sha256_of, versions
 from mhpatchcore.inputs.sources import content_hash
 from mhpatchcore.model.file import from_bytes
@@ -73,7 +73,7 @@ def test_learning_is_an_update_with_returned_parts(path: Path, inbox: Inbox, tmp
 
     sha256 = accept(inbox, proposal)
     assert sha256 == sha256_of(path) and Detector.load(path).history == detector.history
-    learnt = tmp_path / LEARNT / "part"
+    learnt = tmp_path / "learnt" / "part"
     assert sorted(content_hash(file) for file in learnt.iterdir()) == sorted(
         one.sha256 for one in inbox.parts(label="good")
     )

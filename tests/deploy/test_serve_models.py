@@ -7,9 +7,11 @@ import hashlib
 import weakref
 from pathlib import Path
 
+import httpx
 import pytest
+from cli_runs import Run, assert_one_line_error, graphs, run
 from fastapi.testclient import TestClient
-from services import good, png, write_model
+from services import good, png, running, write_model
 from small_detector import small_detector, with_changes, with_threshold
 
 from mhpatchcore import Detector
@@ -20,6 +22,8 @@ from mhpatchcore.deploy.serve import registry
 from mhpatchcore.deploy.serve.app import create_app
 from mhpatchcore.deploy.serve.registry import Registry
 from mhpatchcore.model.product import OtherProductError
+
+__all__ = ["graphs", "run"]  # fixtures
 
 
 def test_a_file_that_is_replaced_while_it_is_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,6 +65,7 @@ def test_parts_that_are_kept_do_not_hold_a_model_that_is_gone(tmp_path: Path) ->
 
 
 def of_product(path: Path, product: str, rate: float = 0.2) -> Path:
+    path.parent.mkdir(exist_ok=True)
     with_changes(small_detector().calibrated(rate), product=product).save(path)
     return path
 
@@ -147,3 +152,16 @@ def test_a_swap_that_turns_the_verdicts_is_told(tmp_path: Path, caplog: pytest.L
         models.refresh()
         assert client.get("/v1/models/vial").json()["swap"] == {"parts": 12, "changed": 0, "is_wild": False}
         assert "another verdict" not in caplog.text
+
+
+def test_serve_and_watch_are_told_by_a_flag(run: Run, tmp_path: Path) -> None:
+    path = of_product(tmp_path / "line" / "plate.mhpc", "plate")
+    create_app([path])
+    of_product(path, "bottle")
+    (tmp_path / "camera").mkdir()
+    watch = ("watch", path, tmp_path / "camera", "--out", tmp_path / "results", "--once")
+    for command in (("serve", path), watch):
+        assert_one_line_error(run(*command), 2, "plate.mhpc is a model of bottle, and was one of plate")
+    assert run(*watch, "--other-product").code == 0
+    with running(path, "--other-product") as service:
+        assert httpx.get(f"{service.url}/v1/models/plate").json()["product"] == "bottle"

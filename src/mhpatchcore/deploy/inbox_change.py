@@ -20,7 +20,7 @@ from pathlib import Path
 
 from mhpatchcore.deploy.inbox_file import InboxError
 from mhpatchcore.deploy.inbox_journal import Change, Journal
-from mhpatchcore.deploy.inbox_versions import UNDO, folder_of, keep, prune, sha256_of
+from mhpatchcore.deploy.inbox_versions import UNDO, folder_of, keep, learnt_of, prune, sha256_of
 from mhpatchcore.errors import ModelFileError, UserError, in_one_line
 from mhpatchcore.model.file import from_bytes
 from mhpatchcore.model.product import OtherProductError, differ
@@ -95,7 +95,7 @@ def settle(journal: Journal, path: Path) -> None:
         if one.state == "intended":
             outcomes = {one.sha256_after: "done", one.sha256_before: "not done"}
             journal.end(one.id, outcomes.get(sha256_of(path), "unknown"))
-    for folder in (path.parent, folder_of(path)):
+    for folder in (path.parent, folder_of(path), learnt_of(path)):
         remove_abandoned(folder)
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,16 +19,16 @@ from pathlib import Path
 from mhpatchcore.deploy.inbox import Inbox, Part
 from mhpatchcore.deploy.inbox_change import changed
 from mhpatchcore.deploy.inbox_preview import ACTIONS, Action, Effect, Outcome, Preview
-from mhpatchcore.deploy.inbox_versions import content_of, earlier_version
+from mhpatchcore.deploy.inbox_versions import content_of, earlier_version, learnt_of
 from mhpatchcore.detector import Detector
 from mhpatchcore.errors import ModelFileError, UserError
 from mhpatchcore.fitting.execution import Execution
+from mhpatchcore.fitting.storekeeping import temporary_folder
 from mhpatchcore.inputs.folders import SUFFIXES
 from mhpatchcore.model.file import from_bytes, to_bytes
 from mhpatchcore.model.product import differ
 from mhpatchcore.runtime.files import atomic_path
 
-LEARNT = "learnt"  # the folder beside the models where evidence finds what was learnt from the inbox
 STEM = 60  # letters
 
 
@@ -83,10 +82,10 @@ def propose(
             remarks.append(f"version {version} is a model of {after.model.product}")
     else:
         new = _chosen(inbox, path.stem, request, before)
-        with tempfile.TemporaryDirectory(prefix="mhpatchcore-inbox-") as temporary:
-            files = {one.id: _written(inbox, one, Path(temporary)) for one in new}
+        with temporary_folder() as temporary:
+            files = {one.id: _written(inbox, one, temporary) for one in new}
             after = _changed(before, request, new, files, execution)
-        folder = str((path.parent / LEARNT / path.stem).resolve())
+        folder = str(learnt_of(path).resolve())
         after = _signed(after, len(before.history), folder, request)
         content = to_bytes(after.model)
     effects = _effects(inbox, inbox.parts(path.stem), before, after, execution) if scored else ()
@@ -116,7 +115,7 @@ def accept(inbox: Inbox, proposal: Proposal) -> str:
 
     def write_learnt() -> None:
         for part in proposal.new:
-            _written(inbox, part, path.parent / LEARNT / path.stem)
+            _written(inbox, part, learnt_of(path))
 
     return changed(
         inbox.journal,
@@ -200,11 +199,11 @@ def _effects(
     effects = []
     learnt = set(after.model.hashes)
     with (
-        tempfile.TemporaryDirectory(prefix="mhpatchcore-inbox-") as temporary,
+        temporary_folder() as temporary,
         execution.phase("score", len(parts)) as advance,
     ):
         for done, part in enumerate(parts, start=1):
-            file = _written(inbox, part, Path(temporary))
+            file = _written(inbox, part, temporary)
             results = [detector.score(file) for detector in (before, after)]
             outcomes = (Outcome(one.score, one.verdict) for one in results)
             effects.append(

@@ -21,7 +21,7 @@ from mhpatchcore.errors import ModelFileError, UserError
 from mhpatchcore.model.file import document_of
 from mhpatchcore.runtime.files import atomic_path
 
-FOLDER = "versions"
+FOLDER, LEARNT = "versions", "learnt"
 UNDO = "undo"
 SHORT = 12  # digits of a hash that tell versions apart
 NAME = re.compile(rf"(\d+)-([0-9a-f]{{{SHORT}}})\.mhpc")
@@ -52,6 +52,11 @@ class Version:
 def folder_of(path: Path) -> Path:
     """Where the earlier versions of a model are."""
     return path.parent / FOLDER / path.stem
+
+
+def learnt_of(path: Path) -> Path:
+    """Where evidence finds what a model has learnt from the inbox."""
+    return path.parent / LEARNT / path.stem
 
 
 def sha256_of(path: Path) -> str:
