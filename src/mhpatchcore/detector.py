@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
-from mhpatchcore.calibration.conformal import Calibration
+from mhpatchcore.calibration.threshold import Calibration
 from mhpatchcore.config import Config, Size
 from mhpatchcore.errors import ImageError, ModelFileError, UserError, in_one_line
 from mhpatchcore.fitting.budget import within_budget
@@ -148,15 +148,15 @@ class Detector:
         images: Images | None = None,
         *,
         add: bool = False,
-        rule: str | None = None,
+        threshold: float | None = None,
         execution: Execution | None = None,
     ) -> Detector:
-        """The same model with a threshold at another rate, by another rule ("rank" or "tail"), or from other images.
+        """The same model with a threshold at another rate, at a number of your own, or from other images.
 
         `images` are normal images that the model has not learnt from. Their scores take the place of the stored ones,
         or with `add` join them. Nothing is fitted.
         """
-        return Detector(calibrated(self.model, false_alarm, images, add, rule, execution))
+        return Detector(calibrated(self.model, false_alarm, images, add, threshold, execution))
 
     def updated(
         self,
@@ -327,11 +327,8 @@ class Detector:
 
     def __repr__(self) -> str:
         n, calibration = self.model.n_learnt, self.calibration
-        threshold = (
-            f"threshold {self.threshold:.4g} for {calibration.supported_rate:.2%} false alarms"
-            if calibration.n
-            else "no threshold"
-        )
+        rate = f" for {calibration.expected_rate:.2%} false alarms" if calibration.n else ""
+        threshold = f"threshold {self.threshold:.4g}{rate}" if calibration.judges else "no threshold"
         learnt = f"{n} image{'s' * (n != 1)}, {self.model.rows} bank rows"
         return f"Detector({self.scales[0].backbone.info.name}, {learnt}, {threshold})"
 

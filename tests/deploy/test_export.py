@@ -33,7 +33,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "the paper's rule": {"score": "reweighted", "local": 1},
     "in the middle of the image": {"sizes": "96,64", "resize": 128},
     "8-bit integers": {"precision": "int8"},
-    "a tail": {"threshold": "tail"},
 }
 DEEP: dict[str, dict[str, Any]] = {
     "16 bits": {"kind": np.uint16, "times": 200},

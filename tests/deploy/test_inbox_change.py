@@ -68,7 +68,7 @@ def test_versions_are_numbered_and_undo_goes_back_step_by_step(path: Path, inbox
     found = versions(inbox.journal, path)
     assert [(one.version, one.sha256) for one in found] == list(zip((4, 3, 2, 1), hashes[::-1], strict=True))
     assert [one.in_use for one in found] == [True, False, False, False]
-    assert [one.false_alarm for one in found] == [0.4, 0.3, 0.2, 0.01]
+    assert [one.false_alarm for one in found] == [0.4, 0.3, 0.2, small_detector().config.false_alarm]
     assert (found[1].what, found[3].what, found[1].images) == ("calibrate", "fit", 8)
     assert found[0].until == "" and found[1].until.endswith("Z")
     assert [gone_back(inbox, path) for _ in range(3)] == hashes[2::-1]

@@ -158,4 +158,6 @@ def test_models_of_different_products_are_not_merged(models: list[Detector]) -> 
     bottle, plate = with_changes(a, product="bottle"), with_changes(b, product="plate")
     with pytest.raises(UserError, match=r"different products, (bottle and plate|plate and bottle).*--name"):
         bottle.merged(plate)
-    assert bottle.merged(c).model.product == c.merged(bottle).model.product == "bottle"  # of c nobody has said it
+    assert (
+        bottle.merged(c).model.product == c.merged(bottle).model.product == "bottle"
+    )  # of c nobody has said it

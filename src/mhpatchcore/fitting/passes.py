@@ -21,7 +21,7 @@ import numpy as np
 from mhpatchcore.backbone.session import Backbone
 from mhpatchcore.bank import build_bank
 from mhpatchcore.bank.patches import Patches, Stream
-from mhpatchcore.calibration.conformal import Calibration
+from mhpatchcore.calibration.threshold import Calibration
 from mhpatchcore.config import Config
 from mhpatchcore.fitting import tasks
 from mhpatchcore.fitting.calibrating import banked, calibration_of
@@ -90,7 +90,8 @@ def learn(
             moments = _with_previous(extraction.moments, previous, scale)
             reduction = _reduction(extraction, moments, scale, config, bool(previous))
             lam = choose_shrinkage(extraction, moments, reduction, scale, config, execution)
-            whitening = fit_whitening(moments, reduction, lam, config.floor, config.metric)
+            floor = 0.0 if config.shrinkage == "none" else config.floor  # the paper's "jitter only"
+            whitening = fit_whitening(moments, reduction, lam, floor, config.metric)
             advance(1)
         give_back()
         with execution.phase("bank", len(extraction.learnt)) as advance:

@@ -21,6 +21,7 @@ TILE = 512
 MOST_TILES = 64  # of an image, that are suggested
 ELONGATED = 1.25
 OTHER_SHAPE = 0.1
+FEW = 20  # images, below which the threshold lies far beyond their scores
 # modes of Pillow; a palette may hold either
 GRAY, COLOUR = ("1", "L", "LA", "I", "I;16", "I;16B", "F"), ("RGB", "RGBA", "CMYK", "LAB")
 
@@ -209,19 +210,19 @@ def _window(look: Look) -> Iterator[Suggestion]:
 
 def _few(look: Look) -> Iterator[Suggestion]:
     config, n = look.config, min(look.distinct, look.config.calibration_images)
-    if config.calibration == "none" or config.threshold == "tail":
+    if config.calibration == "none":
         return
     if look.distinct == 1:
         yield Suggestion(
             "Give further good parts for the threshold",
             "one image alone gives none: a model of it scores images, but judges none (`mhpatchcore calibrate`)",
         )
-    elif 1 / (n + 1) > config.false_alarm:
+    elif n < FEW:
         yield Suggestion(
-            "Expect more false alarms, or give more images",
-            f"{_n(n, 'image')} that differ support a rate of {1 / (n + 1):.1%} and none below; "
-            f"{config.false_alarm:.2%} takes {ceil(1 / config.false_alarm - 1 - 1e-9)}",
-            f"--false-alarm {ceil(100 / (n + 1))}%",
+            "Give more images, or accept more false alarms",
+            f"{_n(n, 'image')} that differ leave much open: the threshold for a rate of {config.false_alarm:.2%} "
+            "has to lie far beyond their scores, and defects pass below it",
+            "--false-alarm 5%",
         )
 
 

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
-from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import PurePath
 from typing import Any
 
 import numpy as np
 
-from mhpatchcore.calibration.conformal import Calibration
+from mhpatchcore.calibration.threshold import Calibration
+from mhpatchcore.deploy.record import in_utc
 from mhpatchcore.deploy.serve.images import Sent
+from mhpatchcore.deploy.serve.refusals import Refused
 from mhpatchcore.deploy.serve.registry import Served
 from mhpatchcore.model.history import Event
 from mhpatchcore.result import Result
 from mhpatchcore.runtime.texts import representable, without_paths
 
-RATES = 100  # steps of the slider
-LARGEST_RATE = 0.5
+RATES = np.round(np.geomspace(0.002, 0.5, 60), 4)  # steps of the slider
 
 
 def model_facts(served: Served, observed: dict[str, Any], problem: str | None) -> dict[str, Any]:
@@ -64,16 +66,14 @@ def event_facts(event: Event) -> dict[str, Any]:
 
 
 def rates(calibration: Calibration, recent: Sequence[float]) -> list[dict[str, Any]]:
-    """For a slider: at rates that the calibration supports the threshold, and the share of scores above it.
+    """For a slider: rates, smallest first, with the threshold of each and the share of scores above it.
 
-    >>> from mhpatchcore.calibration.conformal import calibrate
+    >>> from mhpatchcore.calibration.threshold import calibrate
     >>> scores = np.arange(1, 10, dtype=np.float32)
-    >>> rates(calibrate(scores, scores, 0.1, "held-out"), [5.5, 9.5])[0]
-    {'false_alarm': 0.1, 'threshold': 9.0, 'share': 0.0, 'recent_share': 0.5}
+    >>> rates(calibrate(scores, scores, 0.1, "held-out"), [5.5, 9.5])[-1]
+    {'false_alarm': 0.5, 'threshold': 5.0, 'share': 0.444..., 'recent_share': 1.0}
     """
-    n = calibration.n
-    ranks: list[int] = sorted({int(rank) for rank in np.linspace(1, max(1, (n + 1) * LARGEST_RATE), RATES)})
-    steps = [calibration.at_rate(rank / (n + 1)) for rank in ranks if n]
+    steps = [calibration.at_rate(float(rate)) for rate in RATES if calibration.n]
     return [
         {
             "false_alarm": step.false_alarm,
@@ -86,30 +86,51 @@ def rates(calibration: Calibration, recent: Sequence[float]) -> list[dict[str, A
 
 
 def part_answer(
-    id_: str, at: str, sent: Sent, served: Served, result: Result, seconds: dict[str, float]
+    sent: Sent,
+    served: Served,
+    outcome: Result | Refused,
+    seconds: dict[str, float],
+    trial: bool,
 ) -> dict[str, Any]:
-    """What is told of a scored part; `sha256` is that of the model file that judged it."""
-    told = result.to_json()
+    """What is told of a part: its result, or why there is none, in which case it is rejected.
+
+    `sha256` is that of the model file that judged it, `image_sha256` that of the image.
+    """
+    told = _unjudged(served, outcome) if isinstance(outcome, Refused) else _judged(outcome)
     answer: dict[str, Any] = representable(
         {
-            "id": id_,
-            "at": at,
+            "id": secrets.token_hex(8),
+            "at": in_utc(datetime.now(UTC)),
             "part": sent.part,
             "name": sent.name,
             "model": served.name,
             "sha256": served.sha256,
-            **{name: told[name] for name in ("score", "threshold", "p_value", "verdict", "is_rejected")},
-            "size": result.size,
-            "regions": [asdict(region) for region in result.regions],
+            "image_sha256": sent.sha256,
+            **told,
             "seconds": {name: round(value, 6) for name, value in seconds.items()},
+            "trial": trial,
         }
     )
     return answer
 
 
-def broken_answer(sent: Sent, served: Served, message: str) -> dict[str, Any]:
-    """What is told of one image among others that has no result."""
-    return {"id": None, "part": sent.part, "name": sent.name, "model": served.name, "error": message}
+def _judged(result: Result) -> dict[str, Any]:
+    told = result.to_json()
+    del told["image"]
+    return {**told, "reason": None, "size": result.size}
+
+
+def _unjudged(served: Served, refused: Refused) -> dict[str, Any]:
+    return {
+        "score": None,
+        "threshold": served.detector.threshold,
+        "verdict": "rejected",
+        "is_rejected": True,
+        "p_value": None,
+        "regions": [],
+        "reason": refused.message,
+        "size": None,
+    }
 
 
 def _share_above(scores: Any, threshold: float) -> float:

@@ -14,7 +14,7 @@ from mhpatchcore.deploy.inbox_change import ModelChangedError, NotWrittenError
 from mhpatchcore.deploy.inbox_file import InboxError
 from mhpatchcore.deploy.inbox_jobs import Jobs, NoSuchJobError, NotReadyError
 from mhpatchcore.deploy.serve.bodies import json_of
-from mhpatchcore.deploy.serve.refusals import Refused, unknown, unreadable
+from mhpatchcore.deploy.serve.refusals import Refused, of_user_error, unknown, unreadable
 from mhpatchcore.deploy.serve.service import Service
 from mhpatchcore.deploy.serve.v1 import service_of
 from mhpatchcore.errors import UserError
@@ -43,12 +43,15 @@ async def done(work: Callable[[], Out]) -> Out:
     except NoSuchJobError as error:
         raise unknown("such job") from error
     except (ModelChangedError, NotReadyError, OtherProductError) as error:
-        raise Refused(409, "changed", _shown(error)) from error
+        raise Refused(409, "changed", str(without_paths(str(error)))) from error
     except (InboxError, NotWrittenError) as error:
+        refused = of_user_error(error)
+        if refused.status == 507:
+            raise refused from error
         log.error("nothing was changed: %s", error)
-        raise Refused(503, "not written", _shown(error), {"Retry-After": "5"}) from error
+        raise Refused(503, "not written", refused.message, {"Retry-After": "5"}) from error
     except UserError as error:
-        raise unreadable(_shown(error)) from error
+        raise of_user_error(error) from error
 
 
 async def object_of(request: Request, service: Service) -> dict[str, Any]:
@@ -64,7 +67,3 @@ def text_of(asked: dict[str, Any], name: str) -> str:
     if not isinstance(value, str):
         raise unreadable(f"{name} is a text")
     return value
-
-
-def _shown(error: UserError) -> str:
-    return str(without_paths(str(error)))

@@ -15,12 +15,12 @@ from mhpatchcore.deploy.inbox_loop import Request as Asked
 from mhpatchcore.deploy.inbox_loop import accept, propose
 from mhpatchcore.deploy.inbox_versions import versions
 from mhpatchcore.deploy.serve import inbox_schema as schema
-from mhpatchcore.deploy.serve.answers import LARGEST_RATE
 from mhpatchcore.deploy.serve.inbox_asking import Known, Working, done, object_of, text_of
 from mhpatchcore.deploy.serve.refusals import Refused, unreadable
 from mhpatchcore.deploy.serve.schema import ModelAnswer
 from mhpatchcore.runtime.texts import representable, without_paths
 
+LARGEST_RATE = 0.5  # of good parts that may be rejected
 router = APIRouter()
 
 

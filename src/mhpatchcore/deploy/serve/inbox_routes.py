@@ -17,12 +17,12 @@ from mhpatchcore.deploy.serve.bodies import images_of
 from mhpatchcore.deploy.serve.images import as_source
 from mhpatchcore.deploy.serve.inbox_asking import Known, Working, done, object_of, text_of
 from mhpatchcore.deploy.serve.parts import Part as Scored
-from mhpatchcore.deploy.serve.refusals import Refused, unreadable
+from mhpatchcore.deploy.serve.refusals import unreadable
 from mhpatchcore.deploy.serve.registry import Served
 from mhpatchcore.deploy.serve.schema import problems
 from mhpatchcore.deploy.serve.service import Service
 from mhpatchcore.deploy.serve.swaps import follow_swaps
-from mhpatchcore.deploy.serve.v1 import check_token
+from mhpatchcore.deploy.serve.v1 import check_token, rejected
 from mhpatchcore.errors import UserError
 from mhpatchcore.report.drawing import SCREEN, screen_pixels
 from mhpatchcore.runtime.texts import representable
@@ -78,10 +78,10 @@ async def add(
             raise unreadable("an image is labelled with ?model=NAME&label=good")
         images, _ = await images_of(request, service.limits, [part])
         with service.pool.place():
-            (outcome,) = await service.score(model, images[:1])
-        if isinstance(outcome, Refused):
-            raise outcome
-        scored, said = outcome, label
+            (scored,) = await service.score(model, images[:1], trial=True)
+        if scored.refused is not None:
+            return rejected(scored)
+        said = label
     kept = await done(lambda: _kept(jobs.inbox, scored, said, who, note))
     return JSONResponse(_facts(service, kept), 201)
 
