@@ -34,6 +34,7 @@ from mhpatchcore.model.file import from_bytes, load, save, to_bytes
 from mhpatchcore.model.history import Event, event
 from mhpatchcore.model.listing import check_can_be_listed
 from mhpatchcore.model.merge import merged
+from mhpatchcore.model.product import checked_product, product_of
 from mhpatchcore.model.runtime import Runtime
 from mhpatchcore.model.update import updated
 from mhpatchcore.model.value import Model
@@ -71,6 +72,7 @@ class Detector:
         false_alarm: float | str | None = None,
         seed: int | None = None,
         exclude_suspicious: int | float = 0,
+        name: str | None = None,
         execution: Execution | None = None,
         client: Client | None = None,
     ) -> Detector:
@@ -87,6 +89,7 @@ class Detector:
         seed: of everything random.
         exclude_suspicious: leave out the images that differ most from the rest: so many (an int), or a share of
             them (a float).
+        name: of the product (default: that of the images' folder, without good, train and the like).
         execution: how the work is done: workers, memory, progress.
         client: of a Dask cluster (`dask.distributed.Client`), whose workers do the work; they must reach the images and
             the folder of `Execution(store=...)`.
@@ -103,7 +106,9 @@ class Detector:
         checks = ImageChecks(exclude=exclude_suspicious)
         if client is not None:
             execution = replace(execution or Execution(), executor=DaskExecutor(client))
-        return Detector.study(normals, recipe, checks, weights=weights, execution=execution).detector
+        return Detector.study(
+            normals, recipe, checks, weights=weights, name=name, execution=execution
+        ).detector
 
     @staticmethod
     def study(
@@ -112,11 +117,13 @@ class Detector:
         checks: ImageChecks | None = None,
         *,
         weights: str | Path | None = None,
+        name: str | None = None,
         execution: Execution | None = None,
     ) -> Study:
         """`fit`, with what `checks` asks about the images."""
         config = config or Config()
         execution = execution or Execution()
+        product = None if name is None else checked_product(name)
         given = gather(normals, as_given=not config.shuffle)
         images, names = given.images, given.names
         if not images:
@@ -131,7 +138,9 @@ class Detector:
         happened = event("fit", given.source, learnt, learnt, config.false_alarm)
         kept = tuple(name for i, name in enumerate(names) if i not in left_out)
         excluded = tuple(names[i] for i in study.excluded)
-        model = Model.of(study.config, study.fitted, kept, [], (happened,), excluded)
+        model = Model.of(
+            study.config, study.fitted, kept, [], (happened,), excluded, product or product_of(given.source)
+        )
         suspects = () if study.ranking is None else named_suspects(study.ranking, images, names, left_out)
         return Study(Detector(model), suspects, study.coverage)
 

@@ -38,6 +38,10 @@ EveryOption = typer.Option(
     1, "--every", min=1, metavar="N", help="Take every N-th frame of a video.", show_default=False
 )
 
+OtherProductFlag = typer.Option(
+    False, "--other-product", help="Let the model take the place of one of another product."
+)
+
 RUN = "How the work is done"  # it changes nothing in a model
 SkipBrokenFlag = typer.Option(
     False, "--skip-broken", help="Leave out images that cannot be read, and say so.", rich_help_panel=RUN

@@ -21,6 +21,7 @@ def summary(detector: Detector, path: Path) -> dict[str, Any]:
     info = model.scales[0].backbone.info
     return {
         "model": shown(path),
+        "product": model.product,
         "images": model.n_learnt,
         "backbone": info.name,
         "weights_source": info.weights_source,

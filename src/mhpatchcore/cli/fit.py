@@ -51,6 +51,12 @@ def fit(
     output: Path = typer.Option(..., "--output", "-o", help="The model file to write, e.g. part.mhpc."),
     *,
     changes: dict[str, Any],
+    name: str = typer.Option(
+        None,
+        metavar="PRODUCT",
+        help="What the parts are (default: the name of their folder, without good, train and the like). A model of "
+        "another product does not take its place.",
+    ),
     stack: bool = StackFlag,
     every: int = EveryOption,
     weights: Path = WeightsOption,
@@ -128,7 +134,7 @@ def fit(
             executor=executor if cluster else None,
         )
         images = given_images(normals, stack, every)
-        study = Detector.study(images, config, checks, weights=weights, execution=execution)
+        study = Detector.study(images, config, checks, weights=weights, name=name, execution=execution)
         study.detector.save(output)
     if report is not None:
         from mhpatchcore.report.fit import write_fit_report

@@ -28,6 +28,7 @@ def info(
     learnt, config = detector.model, detector.config
     backbone = learnt.scales[0].backbone.info
     print(f"{name}  (written by mhpatchcore {printable(document['version'])}, {len(content) / 1e6:.1f} MB)")
+    print(f"  product     {printable(learnt.product) or 'not known'}")
     print(f"  images      {counted(facts['images'], 'normal image')}, {learnt.patches} patches")
     if learnt.excluded:
         print(f"  left out    {', '.join(map(printable, learnt.excluded))}")

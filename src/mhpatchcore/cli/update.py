@@ -10,6 +10,7 @@ import typer
 from mhpatchcore.cli.console import (
     EveryOption,
     JsonFlag,
+    OtherProductFlag,
     QuietFlag,
     SkipBrokenFlag,
     StackFlag,
@@ -29,7 +30,7 @@ from mhpatchcore.cli.facts import (
     threshold_before,
     warn_without_threshold,
 )
-from mhpatchcore.cli.paths import check_file, given_images
+from mhpatchcore.cli.paths import check_file, check_product, given_images
 from mhpatchcore.detector import Detector
 from mhpatchcore.fitting.execution import Execution
 from mhpatchcore.runtime.memory import parse_size
@@ -54,6 +55,7 @@ def update(
         "--returned",
         help="They were picked because they had been rejected: learn them, but leave the threshold to the others.",
     ),
+    other_product: bool = OtherProductFlag,
     as_json: bool = JsonFlag,
     quiet: bool = QuietFlag,
     workers: int = WorkersOption,
@@ -67,6 +69,7 @@ def update(
     """
     check_file(output, "part.mhpc")
     before = Detector.load(model)
+    check_product(output, before.model.product, other_product)
     skipped: list[str] = []
     started = time.perf_counter()
     with progress_display(quiet) as progress:

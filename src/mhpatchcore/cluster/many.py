@@ -154,7 +154,9 @@ def _fitted(recipe: Recipe, product: Product, key: str) -> Fitted:
     with warnings.catch_warnings(record=True) as raised:
         warnings.simplefilter("default", ImageWarning)
         execution = Execution(workers=recipe.workers, skip_broken=recipe.skip_broken, warn=told.append)
-        detector = Detector.fit(product.images, recipe.config, weights=recipe.weights, execution=execution)
+        detector = Detector.fit(
+            product.images, recipe.config, weights=recipe.weights, name=product.name, execution=execution
+        )
     told += [str(one.message) for one in raised if issubclass(one.category, ImageWarning)]
     detector.save(recipe.model(product))
     record = {"key": key, "seconds": round(perf_counter() - started, 2), "warnings": told}

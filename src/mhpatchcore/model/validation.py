@@ -38,6 +38,7 @@ LARGEST = 1.001 * float(
 def check_document(document: Mapping[str, Any]) -> None:
     """The kinds of what the JSON document says."""
     _expect(isinstance(document["version"], str), "it names no version")
+    _expect(isinstance(document["product"], str), "its product is no text")
     _expect(isinstance(document["config"], dict), "its settings are no table")
     missing = {field.name for field in fields(Config)} - set(document["config"])
     _expect(not missing, f"the setting {min(missing, default='')} is missing")
