@@ -11,6 +11,7 @@ import typer
 
 from mhpatchcore.calibration.conformal import Calibration
 from mhpatchcore.cli.console import (
+    AllGoodFlag,
     JsonFlag,
     QuietFlag,
     SkipBrokenFlag,
@@ -52,6 +53,7 @@ def calibrate(
         help="Further good parts, which the model has not learnt from: a folder, a file, or - for a list on standard "
         "input; it can be given several times.",
     ),
+    all_good: bool = AllGoodFlag,
     rule: str = typer.Option(
         None, "--threshold", metavar="RULE", help="rank or tail, as in `fit` (default: as the model has it)."
     ),
@@ -89,7 +91,7 @@ def calibrate(
         raise UserError("--find goes with --defects, and chooses the rate itself: leave --false-alarm out")
     check_file(output, "part.mhpc")
     before = Detector.load(model)
-    skipped: list[str] = []
+    warnings: list[str] = []
     with progress_display(quiet) as progress:
         execution = Execution(
             workers=workers or available_cores(),
@@ -97,10 +99,15 @@ def calibrate(
             store_limit=parse_size(store_limit) if store_limit else None,
             skip_broken=skip_broken,
             progress=progress,
-            warn=warn_and_keep(skipped),
+            warn=warn_and_keep(warnings),
         )
         detector = before.calibrated(
-            false_alarm, given_images(images) if images else None, add=add, rule=rule, execution=execution
+            false_alarm,
+            given_images(images) if images else None,
+            add=add,
+            rule=rule,
+            all_good=all_good,
+            execution=execution,
         )
         known = _scores(detector, defects, execution) if defects else None
         if known is not None and find is not None:
@@ -111,7 +118,7 @@ def calibrate(
         "threshold_before": before.threshold,
         "written": output is not None,
         "rates": _rates(detector.calibration, known),
-        "skipped": skipped,
+        "warnings": warnings,
     }
     warn_without_threshold(detector, output or model)
     if as_json:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import typer
 
 from mhpatchcore.cli.console import (
     RUN,
+    AllGoodFlag,
     EveryOption,
     JsonFlag,
     QuietFlag,
@@ -51,6 +53,7 @@ def fit(
     output: Path = typer.Option(..., "--output", "-o", help="The model file to write, e.g. part.mhpc."),
     *,
     changes: dict[str, Any],
+    all_good: bool = AllGoodFlag,
     stack: bool = StackFlag,
     every: int = EveryOption,
     weights: Path = WeightsOption,
@@ -88,7 +91,8 @@ def fit(
 
     Example: mhpatchcore fit parts/good -o part.mhpc
 
-    Only the images and -o are needed; the other options are for experiments.
+    Only the images and -o are needed; the other options are for experiments. Of a whole data set (train/good, test, …)
+    the normal training images are learnt; other folders that sound like defects or masks are refused.
 
     Settings that are not given come from the preset (`mhpatchcore presets --json` shows them).
 
@@ -103,7 +107,7 @@ def fit(
         coverage=report is not None,
     )
     foreseen: list[Estimate] = []
-    skipped: list[str] = []
+    warnings: list[str] = []
 
     def foresee(estimate: Estimate) -> None:
         foreseen.append(estimate)
@@ -123,12 +127,14 @@ def fit(
             memory=parse_size(memory) if memory else None,
             progress=progress,
             telemetry=telemetry,
-            warn=warn_and_keep(skipped),
+            warn=warn_and_keep(warnings),
             foresee=foresee,
             executor=executor if cluster else None,
         )
         images = given_images(normals, stack, every)
-        study = Detector.study(images, config, checks, weights=weights, execution=execution)
+        study = Detector.study(
+            images, config, checks, weights=weights, all_good=all_good, execution=execution
+        )
         study.detector.save(output)
     if report is not None:
         from mhpatchcore.report.fit import write_fit_report
@@ -138,7 +144,8 @@ def fit(
         "seconds": round(time.perf_counter() - started, 2),
         "memory_peak": telemetry.peak_rss,
         "memory_estimate": foreseen[0].peak if foreseen else None,
-        "skipped": skipped,
+        "passed_over": dict(Counter(Path(one).suffix.lower() for one in study.passed_over).most_common()),
+        "warnings": warnings,
     }
     suspects = study.suspects[:suspicious]
     if as_json:
@@ -161,6 +168,9 @@ def _print(
     print(f"  backbone   {facts['backbone']}, {weights}")
     print(f"  bank       {bank_note(study.detector)}")
     print_threshold(study.detector, "  threshold  ")
+    if study.passed_over:
+        kinds = ", ".join(f"{n} {kind or 'without a suffix'}" for kind, n in facts["passed_over"].items())
+        print(f"  not read   files that are no images: {kinds}")
     if excluded:
         print(f"  left out   {', '.join(map(printable, excluded))}")
     if suspects:

@@ -46,5 +46,5 @@ def rate_that_finds(calibration: Calibration, defects: Floats, share: float) -> 
             return step.false_alarm
     raise UserError(
         f"no threshold of this model finds {share:.0%} of these defects: they score like good parts; "
-        "ask for fewer, or look at them with `score --explain-all`"
+        "ask for fewer, or look at what they are compared with"
     )

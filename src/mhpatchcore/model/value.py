@@ -67,6 +67,17 @@ class Model:
         return sum(len(scale.raw) for scale in self.scales)
 
     @property
+    def no_threshold(self) -> str:
+        """Why it has no threshold; empty if it has one."""
+        if self.calibration.n:
+            return ""
+        if self.n_learnt == 1:
+            return "it has learnt from a single image"
+        if self.config.calibration == "none":
+            return "it was not calibrated"
+        return "its images are near-duplicates of each other, and say no more than one of them"
+
+    @property
     def decided_alone(self) -> tuple[str | None, float] | None:
         """The image that alone decides the threshold, by its name if it has one, and the threshold without it."""
         alone = self.calibration.decided_alone
