@@ -131,7 +131,9 @@ def test_large_images_want_tiles_and_small_ones_small_views(tmp_path: Path) -> N
     save(tmp_path / "0.png", noise(0, 2000, 2000))
     found = look_at(tmp_path)
     tiles = suggested(found, "tiles")
-    assert tiles is not None and tiles.options == "--size 448/2,tile:512" and "25 tiles" in tiles.why
+    assert tiles is not None and tiles.options == "--size tile:512 -K 20000" and "25 tiles" in tiles.why
+    many = suggested(look_at(tmp_path, K=50_000), "tiles")
+    assert many is not None and many.options == "--size tile:512 -K 50000"
     assert suggested(look_at(tmp_path, sizes="448/2,tile:512"), "See small defects") is None
     assert look_at(tmp_path, sizes="tile:512").images[0].views == (25,)
     save(tmp_path / "0.png", noise(0, 100, 100))
@@ -144,7 +146,7 @@ def test_folders_that_should_not_be_learnt_from_are_named(tmp_path: Path) -> Non
     save(tmp_path / "scratches" / "0.png", noise(1))
     save(tmp_path / "scratches" / "1.png", noise(2))
     named = suggested(look_at(tmp_path), "good parts alone")
-    assert named is not None and "scratches" in named.why and named.options == "--all-good"
+    assert named is not None and "scratches" in named.why and "--all-good" in named.why
 
 
 def test_frames_of_the_same_parts_are_a_stack(tmp_path: Path) -> None:

@@ -33,8 +33,8 @@ def normals_among(given: Gathered, warn: Callable[[str], None]) -> Gathered:
         return given
     folder = commonpath([PurePath(given.names[i]).parent for i in kept])
     warn(
-        f"{given.source} is a whole data set: of its {len(given.names)} images the {len(kept)} normal ones for "
-        f"training are taken, those in {folder}"
+        f"{given.source} is a whole data set: only its normal training images are taken, {len(kept)} of "
+        f"{len(given.names)} images, from {folder}"
     )
     return replace(
         given,

@@ -20,6 +20,7 @@ from mhpatchcore.inspection.look import Look
 LARGE = 4.0  # pixels of the image, each way, behind one of the finest view
 TILE = 512
 MOST_TILES = 64  # of an image, that are suggested
+TILED_ROWS = 20_000  # of a bank that covers tiles; with the whole image beside them fewer defects stood out
 ELONGATED = 1.25
 
 
@@ -45,9 +46,8 @@ def _defects(look: Look) -> Iterator[Suggestion]:
     found = unlike_good_parts([image.name for image in look.images], look.source)
     if found:
         yield Suggestion(
-            "Learn from the folder of good parts alone",
-            f"{found[0]} is no folder of good parts, by its name: a fit refuses it unless you say that all are good",
-            "--all-good",
+            "Learn from the good parts alone",
+            f"{found[0]} does not sound like one: a fit refuses it, unless --all-good says otherwise",
         )
 
 
@@ -136,15 +136,17 @@ def shown_by_a_pixel(look: Look) -> str:
 
 
 def _large(look: Look) -> Iterator[Suggestion]:
-    if look.config.tiled or look.pixels_per_pixel < LARGE:
+    config = look.config
+    if config.tiled or look.pixels_per_pixel < LARGE:
         return
-    coarse = look.config.sizes[-1]._replace(height=448, width=448, pool=2)
     tiles = next(size for size in _tilings() if _views(look, size) <= MOST_TILES or size.zoom <= 0.25)
+    n, rows = _views(look, tiles), max(config.K, TILED_ROWS)
     yield Suggestion(
-        "See small defects in tiles",
-        f"a pixel of the finest view shows {shown_by_a_pixel(look)}; {_views(look, tiles)} tiles for an image show "
-        f"them{_zoomed(tiles)}, in as many times the time",
-        f"--size {coarse},{tiles}",
+        "See small defects in tiles, with a larger bank",
+        f"a pixel of the finest view shows {shown_by_a_pixel(look)}; {n} tiles for an image show them{_zoomed(tiles)}, "
+        f"and what is normal but rare on them takes {rows:,} rows. Scoring takes {n * rows // config.K:,} times as long "
+        "and more",
+        f"--size {tiles} -K {rows}",
     )
 
 
