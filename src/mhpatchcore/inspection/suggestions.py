@@ -144,8 +144,8 @@ def _large(look: Look) -> Iterator[Suggestion]:
     yield Suggestion(
         "See small defects in tiles, with a larger bank",
         f"a pixel of the finest view shows {shown_by_a_pixel(look)}; {n} tiles for an image show them{_zoomed(tiles)}, "
-        f"and what is normal but rare on them takes {rows:,} rows. Scoring takes {n * rows // config.K:,} times as long "
-        "and more",
+        f"and what is normal but rare on them takes {rows:,} rows. Scoring takes some {n * rows // config.K:,} times as "
+        "long",
         f"--size {tiles} -K {rows}",
     )
 
