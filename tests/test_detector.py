@@ -241,6 +241,7 @@ def test_no_message_in_python_advises_an_option_of_the_command_line() -> None:
         "fitting",
         "model",
         "inspection",
+        "evaluation",
     )
     files = [*source.glob("*.py"), *(path for room in rooms for path in (source / room).glob("*.py"))]
     raised = [
