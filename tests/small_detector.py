@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from mhpatchcore import Config, Detector
-from mhpatchcore.calibration.conformal import calibrate
+from mhpatchcore.calibration.threshold import calibrate
 from mhpatchcore.demo.dataset import vial_image
 
 PIXELS = 64

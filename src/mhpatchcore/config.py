@@ -26,7 +26,6 @@ CHOICES = {
     "start": ("first", "centre", "random"),
     "score": ("max", "reweighted", "map-max"),
     "calibration": ("cross-image", "held-out", "none"),
-    "threshold": ("rank", "tail"),
     "precision": ("fp32", "int8", "auto"),
 }
 KINDS: dict[type, tuple[type, str]] = {
@@ -122,10 +121,9 @@ class Config:
     neighbours: int = 9
     sigma: float = 4.0
     # threshold
-    false_alarm: float = 0.01
-    threshold: str = "rank"
+    false_alarm: float = 0.03
     calibration: str = "cross-image"
-    calibration_images: int = 100
+    calibration_images: int = 1000
     # the rest
     chunk_images: int = 8
     seed: int = 0

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
-from mhpatchcore.calibration.conformal import Calibration
+from mhpatchcore.calibration.threshold import Calibration
 from mhpatchcore.config import Config, Size
 from mhpatchcore.errors import ImageError, ModelFileError, UserError, in_one_line
 from mhpatchcore.fitting.budget import within_budget
@@ -114,7 +114,7 @@ class Detector:
         if detector.model.no_threshold and recipe.calibration != "none":
             execution.warn(
                 f"the model has no threshold, because {detector.model.no_threshold}: give it good parts that it does "
-                "not know, detector.calibrated(images=...)"
+                "not know, detector.calibrated(images=...), or a number, detector.calibrated(threshold=20)"
             )
         return detector
 
@@ -152,16 +152,16 @@ class Detector:
         images: Images | None = None,
         *,
         add: bool = False,
-        rule: str | None = None,
+        threshold: float | None = None,
         all_good: bool = False,
         execution: Execution | None = None,
     ) -> Detector:
-        """The same model with a threshold at another rate, by another rule ("rank" or "tail"), or from other images.
+        """The same model with a threshold at another rate, at a number of your own, or from other images.
 
         `images` are normal images that the model has not learnt from. Their scores take the place of the stored ones,
         or with `add` join them. Nothing is fitted. `all_good` is that of `fit`.
         """
-        return Detector(calibrated(self.model, false_alarm, images, add, rule, all_good, execution))
+        return Detector(calibrated(self.model, false_alarm, images, add, threshold, all_good, execution))
 
     def updated(
         self,
@@ -333,11 +333,8 @@ class Detector:
 
     def __repr__(self) -> str:
         n, calibration = self.model.n_learnt, self.calibration
-        threshold = (
-            f"threshold {self.threshold:.4g} for {calibration.supported_rate:.2%} false alarms"
-            if calibration.n
-            else "no threshold"
-        )
+        rate = f" for {calibration.expected_rate:.2%} false alarms" if calibration.n else ""
+        threshold = f"threshold {self.threshold:.4g}{rate}" if calibration.judges else "no threshold"
         learnt = f"{n} image{'s' * (n != 1)}, {self.model.rows} bank rows"
         return f"Detector({self.scales[0].backbone.info.name}, {learnt}, {threshold})"
 

@@ -63,7 +63,6 @@ MH: dict[str, Any] = {
     "neighbours": 9,
     "sigma": 4.0,
     "false_alarm": 0.01,
-    "threshold": "rank",
     "calibration": "cross-image",
     "calibration_images": 100,
     "chunk_images": 8,

@@ -98,9 +98,7 @@ class Result:
         It is the pixel threshold, or less: a rejected image always shows where it is most so, even if no pixel
         exceeds the threshold by itself.
         """
-        return (
-            min(self.pixel_threshold, PEAK_SHARE * self.peak) if self.is_rejected else self.pixel_threshold
-        )
+        return min(self.pixel_threshold, PEAK_SHARE * self.peak) if self.is_rejected else self.pixel_threshold
 
     @cached_property
     def mask(self) -> Mask:

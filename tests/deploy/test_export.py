@@ -19,7 +19,7 @@ from mhpatchcore import Config, Detector, Result
 from mhpatchcore.backbone.graph import Graph
 from mhpatchcore.backbone.session import make_session
 from mhpatchcore.backbone.weights import sha256_of
-from mhpatchcore.deploy.export import REJECTED, NO_THRESHOLD, PASSED, export_onnx, onnx_bytes
+from mhpatchcore.deploy.export import NO_THRESHOLD, PASSED, REJECTED, export_onnx, onnx_bytes
 from mhpatchcore.errors import UserError
 
 __all__ = ["graphs", "run"]  # fixtures
@@ -33,7 +33,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "the paper's rule": {"score": "reweighted", "local": 1},
     "in the middle of the image": {"sizes": "96,64", "resize": 128},
     "8-bit integers": {"precision": "int8"},
-    "a tail": {"threshold": "tail"},
 }
 DEEP: dict[str, dict[str, Any]] = {
     "16 bits": {"kind": np.uint16, "times": 200},

@@ -16,7 +16,6 @@ from mhpatchcore.backbone.alignment import aligned_rows
 from mhpatchcore.calibration.deciding_patches import NOT_LEARNT, PER_MAP
 from mhpatchcore.fitting.calibrating import (
     banked,
-    calibrated_by,
     calibration_shares,
     held_out_images,
     rescored_images,
@@ -59,28 +58,30 @@ def test_each_image_is_scored_without_its_own_rows(
         for i, picture in enumerate(pictures)
     ]
     assert detector.calibration.method == "cross-image" and detector.calibration.n == N
-    assert [one.image for one in detector.calibration.deciding] == list(range(N))
-    assert np.allclose(detector.calibration.scores, [one.score for one in wanted], rtol=1e-3)
-    assert np.allclose(detector.calibration.peaks, [one.peak for one in wanted], rtol=1e-3)
+    order = [one.image for one in detector.calibration.deciding]
+    assert sorted(order) == list(range(N))
+    assert np.allclose(detector.calibration.scores, [wanted[i].score for i in order], rtol=1e-3)
+    assert np.allclose(detector.calibration.peaks, [wanted[i].peak for i in order], rtol=1e-3)
 
 
 @pytest.mark.parametrize("score", ["map-max", "reweighted"])
 def test_several_scales_are_scored_as_one(pictures: list[np.ndarray], score: str) -> None:
     config = SMALL.with_changes(sizes="64,96", layers=("block4",), score=score)
     detector = Detector.fit(pictures[:6], config)
-    heads = [scale.head(detector.config) for scale in detector.scales]
+    heads, expected = [scale.head(detector.config) for scale in detector.scales], []
     for i, picture in enumerate(pictures[:6]):
         scored = [
             plain_scores(head, whitened(detector, picture, s), scale.origin[:, 0] != i)
             for s, (head, scale) in enumerate(zip(heads, detector.scales, strict=True))
         ]
-        assert detector.calibration.scores[i] == pytest.approx(plain_combined(scored, heads), rel=1e-3)
+        expected.append(plain_combined(scored, heads))
+    assert detector.calibration.scores == pytest.approx(sorted(expected, reverse=True), rel=1e-3)
 
 
 def test_no_more_images_than_asked_for(pictures: list[np.ndarray]) -> None:
     detector = Detector.fit(pictures, SMALL.with_changes(calibration_images=5))
     assert detector.calibration.n == 5
-    assert [one.image for one in detector.calibration.deciding] == [1, 3, 6, 8, 10]  # evenly spread
+    assert sorted(one.image for one in detector.calibration.deciding) == [1, 3, 6, 8, 10]  # evenly spread
 
 
 def test_without_calibration_there_is_no_threshold(pictures: list[np.ndarray]) -> None:
@@ -97,7 +98,7 @@ def test_held_out_images_are_not_learnt_from(pictures: list[np.ndarray]) -> None
     held_out = sorted(set(range(N)) - set(detector.scales[0].origin[:, 0].tolist()))
     assert len(held_out) == 2
     scores = [result.score for result in detector.score([pictures[i] for i in held_out])]
-    assert np.allclose(detector.calibration.scores, scores, rtol=1e-4)
+    assert np.allclose(detector.calibration.scores, sorted(scores, reverse=True), rtol=1e-4)
 
 
 def test_broken_held_out_images_leave_no_threshold(pictures: list[np.ndarray], tmp_path: Path) -> None:
@@ -136,17 +137,25 @@ def test_deciding_patches_repeat_the_scores_under_the_same_bank(
 ) -> None:
     detector = Detector.fit(pictures, SMALL.with_changes(**changes))
     banks = [banked(scale, detector.config) for scale in detector.scales]
-    found = rescored_images(detector.calibration.deciding, banks, np.arange(N), detector.config, workers=2)
-    again = calibrated_by(found, detector.config, ["cross-image"])
-    assert np.allclose(again.scores, detector.calibration.scores, rtol=off)
-    assert np.allclose(again.peaks, detector.calibration.peaks, rtol=0.02)
+    found = rescored_images(detector.calibration, N, banks, np.arange(N), detector.config, workers=2)
+    assert np.allclose([one.score for one in found], detector.calibration.scores, rtol=off)
+    assert np.allclose([one.peak for one in found], detector.calibration.peaks, rtol=0.02)
+
+
+def test_images_below_the_tail_change_as_those_of_the_tail_do(pictures: list[np.ndarray]) -> None:
+    detector = Detector.fit(pictures, SMALL.with_changes(local=1))
+    banks = [banked(scale, detector.config) for scale in detector.scales]
+    few = replace(detector.calibration, deciding=detector.calibration.deciding[:4])
+    found = rescored_images(few, N, banks, np.arange(N), detector.config, workers=2)
+    assert [one.deciding is None for one in found] == [False] * 4 + [True] * (N - 4)
+    assert np.allclose([one.score for one in found], few.scores, rtol=0.03)
 
 
 def test_an_image_that_has_all_rows_of_the_bank_cannot_be_scored_again(detector: Detector) -> None:
     (scale,) = detector.scales
     alone = replace(scale, origin=np.where([True, False, False, False], 3, scale.origin))
     banks = [banked(alone, detector.config)]
-    found = rescored_images(detector.calibration.deciding, banks, np.arange(N), detector.config, workers=1)
+    found = rescored_images(detector.calibration, N, banks, np.arange(N), detector.config, workers=1)
     assert len(found) == N - 1
 
 
@@ -161,10 +170,11 @@ def previous(learnt: int, n: int, deciding: bool = True) -> Previous:
 def test_images_count_in_proportion_to_what_was_learnt() -> None:
     config = Config(calibration_images=100)
     assert calibration_shares(config, [], 500) == [100]
-    assert calibration_shares(config, [previous(900, 10)], 100) == [90, 10]
+    assert calibration_shares(config, [previous(900, 900)], 100) == [810, 90]
+    assert calibration_shares(config, [previous(900, 10)], 100) == [10, 1]  # not more than there are
     assert calibration_shares(config, [previous(900, 300)], 100) == [270, 30]  # as many as there were
     assert calibration_shares(config, [previous(900, 10, deciding=False)], 100) == [0, 100]
-    assert calibration_shares(config, [previous(300, 10), previous(100, 10)], 0) == [75, 25, 0]
+    assert calibration_shares(config, [previous(300, 75), previous(100, 30)], 0) == [75, 25, 0]
 
 
 def test_held_out_images_are_evenly_spread() -> None:

@@ -253,7 +253,7 @@ def test_few_images(pictures: list[np.ndarray], n: int, constructor: str) -> Non
     assert np.isfinite(result.score) and result.score > 0
     if n == 1:  # no image is left to compare it with
         assert detector.threshold == float("inf") and result.p_value == 1.0 and not result.is_rejected
-        assert detector.calibration.supported_rate == 1.0
+        assert detector.calibration.expected_rate == 1.0
     else:  # an image compared with a bank that has learnt it would score next to nothing
         assert 1 < detector.threshold < float("inf")
 

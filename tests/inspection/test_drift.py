@@ -12,7 +12,7 @@ from PIL import Image
 from small_detector import small_detector
 
 from mhpatchcore import UserError
-from mhpatchcore.calibration.conformal import calibrate
+from mhpatchcore.calibration.threshold import calibrate
 from mhpatchcore.inspection.drift import compare
 
 __all__ = ["graphs", "run"]  # fixtures
@@ -107,7 +107,7 @@ def test_a_folder_and_its_scores_say_the_same(run: Run, model: Path, tmp_path: P
 def test_fail_and_plot(run: Run, model: Path, tmp_path: Path) -> None:
     threshold = small_detector().threshold
     bad = write_csv(tmp_path / "bad.csv", np.linspace(1.5, 3, 40) * threshold)
-    calm = write_csv(tmp_path / "calm.csv", np.linspace(0.3, 0.8, 40) * threshold)
+    calm = write_csv(tmp_path / "calm.csv", np.linspace(0.1, 0.5, 40) * threshold)
     ran = run("monitor", model, bad, "--fail", "--plot", tmp_path / "drift.png")
     assert ran.code == 1 and ran.out.startswith("drift: ") and "drift.png" in ran.out
     with Image.open(tmp_path / "drift.png") as picture:
@@ -115,7 +115,7 @@ def test_fail_and_plot(run: Run, model: Path, tmp_path: Path) -> None:
     assert run("monitor", model, bad).code == 0
     ran = run("monitor", model, calm, "--fail")
     assert ran.code == 0 and ran.out.startswith("no drift") and "--reference" in ran.out
-    better = write_csv(tmp_path / "better.csv", np.linspace(0.1, 0.4, 40) * threshold)
+    better = write_csv(tmp_path / "better.csv", np.linspace(0.02, 0.1, 40) * threshold)
     ran = run("monitor", model, calm, "--reference", better, "--fail", "--json")
     assert ran.code == 1 and json.loads(ran.out)["n_reference"] == 40
 

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 from small_detector import small_detector, vials
 
-from mhpatchcore import Detector, Execution, UserError
+from mhpatchcore import Config, Detector, Execution, UserError
 from mhpatchcore.calibration.deciding_patches import NOT_LEARNT
 
 
@@ -22,9 +22,9 @@ def test_another_rate_changes_the_threshold_alone(detector: Detector) -> None:
     loose = detector.calibrated(0.3)
     assert loose.threshold < detector.threshold
     assert loose.calibration.pixel_threshold < detector.calibration.pixel_threshold
-    assert (loose.config.false_alarm, detector.config.false_alarm) == (0.3, 0.01)
+    assert (loose.config.false_alarm, detector.config.false_alarm) == (0.3, 0.03)
     assert loose.scales is detector.scales and loose.calibration.n == detector.calibration.n
-    assert loose.calibrated(0.01).threshold == detector.threshold
+    assert loose.calibrated(0.03).threshold == detector.threshold
     picture = vials(60, 1)[0]
     assert loose.score(picture).score == detector.score(picture).score
 
@@ -35,12 +35,31 @@ def test_further_images_replace_the_scores_or_join_them(detector: Detector) -> N
     assert (replaced.calibration.n, replaced.calibration.method) == (6, "held-out")
     assert (added.calibration.n, added.calibration.method) == (14, "cross-image and held-out")
     scores = [result.score for result in detector.score(fresh)]
-    assert np.allclose(replaced.calibration.scores, scores, rtol=1e-4)
-    assert np.array_equal(added.calibration.scores[:8], detector.calibration.scores)
-    assert np.array_equal(added.calibration.scores[8:], replaced.calibration.scores)
+    assert np.allclose(replaced.calibration.scores, sorted(scores, reverse=True), rtol=1e-4)
+    both = [*detector.calibration.scores, *replaced.calibration.scores]
+    assert added.calibration.scores.tolist() == sorted(both, reverse=True)
     assert {one.image for one in replaced.calibration.deciding} == {NOT_LEARNT}
-    assert replaced.calibration.supported_rate == 0.2
-    assert detector.calibrated(images=fresh).calibration.supported_rate == pytest.approx(1 / 7)
+    assert replaced.calibration.expected_rate == pytest.approx(0.2)
+    assert replaced.threshold < detector.calibrated(0.03, fresh).threshold
+
+
+def test_a_number_is_a_threshold_too(detector: Detector, tmp_path: Path) -> None:
+    by_hand = detector.calibrated(threshold=20)
+    assert by_hand.threshold == 20.0 and by_hand.history[-1].threshold == 20.0
+    by_hand.save(tmp_path / "part.mhpc")
+    loaded = Detector.load(tmp_path / "part.mhpc")
+    assert loaded.threshold == 20.0 and loaded.calibration.expected_rate == by_hand.calibration.expected_rate
+    assert by_hand.calibrated(images=vials(50, 6)).threshold == 20.0
+    assert by_hand.calibrated(0.03).threshold == detector.threshold
+    with pytest.raises(UserError, match="a false-alarm rate or a threshold"):
+        detector.calibrated(0.1, threshold=20)
+
+
+def test_a_model_of_one_image_judges_by_a_number() -> None:
+    alone = Detector.fit(vials(0, 1), Config(sizes=96, K=200)).calibrated(threshold=1e-6)
+    result = alone.score(vials(60, 1)[0])
+    assert result.verdict == "rejected" and result.regions and result.mask.any()
+    assert alone.calibrated(threshold=1e6).score(vials(60, 1)[0]).verdict == "passed"
 
 
 def test_copies_count_once(detector: Detector) -> None:

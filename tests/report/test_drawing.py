@@ -71,7 +71,7 @@ def test_between_the_peak_and_its_share_the_outline_is_lowered_and_says_so() -> 
     ("result", "words"),
     [
         (made_up(), "rejected: score 9, above the image threshold 5 (p-value 0.5)"),
-        (made_up(score=5.0), "normal: score 5, not above the image threshold 5 (p-value 0.5)"),
+        (made_up(score=5.0), "passed: score 5, not above the image threshold 5 (p-value 0.5)"),
         (made_up(threshold=np.inf), "no threshold: score 9"),
     ],
 )

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from mhpatchcore.calibration.conformal import calibrate
+from mhpatchcore.calibration.threshold import calibrate
 from mhpatchcore.inspection.drift import compare
 from mhpatchcore.report.drift import drift_figure
 from mhpatchcore.report.figures import figure_bytes

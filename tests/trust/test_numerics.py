@@ -52,7 +52,6 @@ SETTINGS = st.fixed_dictionaries(
         "local": st.sampled_from([1, 2, 9]),
         "neighbours": st.sampled_from([2, 100]),
         "calibration": st.sampled_from(["cross-image", "held-out", "none"]),
-        "threshold": st.sampled_from(["rank", "tail"]),
         "K": st.sampled_from([2, 3, 1000]),
         "m_c": st.sampled_from([1, 7]),
         "chunk_images": st.sampled_from([1, 2]),

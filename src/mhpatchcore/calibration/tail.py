@@ -1,13 +1,19 @@
-"""The tail of calibration scores: what lies beyond the largest of them.
+"""The tail of normal scores: which score a further good part exceeds at a given rate.
 
-Scores above a high one, u, are taken to follow a generalised Pareto distribution (peaks over threshold). With k of n
-scores above u, shape ξ and scale σ by probability-weighted moments (Hosking & Wallis 1987) of the excesses y,
+Of n scores the k highest, a fifth of them, exceed the next one, u, by y_1 ≤ … ≤ y_k. These excesses are taken to follow
+a generalised Pareto distribution (peaks over threshold), with shape and scale by probability-weighted moments (Hosking
+& Wallis 1987):
 
-    b0 = mean y,  b1 = mean of (k − i)/(k − 1)·y_(i)        ξ = 2 − b0/(b0 − 2·b1),  σ = b0·(1 − ξ)
-    x(α) = u + σ/ξ·((α·n/k)^(−ξ) − 1)
+    b0 = mean y,  b1 = mean (k − i)/(k − 1)·y_i         ξ̂ = 2 − b0/(b0 − 2·b1)
+    ξ = ξ̂·k/(k + PRIOR),  σ = b0·(1 − ξ)                so few scores cannot tell the shape: it is drawn to ξ = 0
+    ζ = ξ + 1/k                                          what σ leaves unknown makes the tail heavier
+    P(score > x) = k/n·(1 + ζ·(x − u)/σ)^(−1/ζ)
 
-A rank needs 1/α − 1 scores to reach the rate α, and then it is the largest score that decides; a tail goes on beyond
-it, and no single score decides. In return it is an assumption, and only a rank holds whatever the distribution.
+The term 1/k is exact for ξ = 0, where b0 of k excesses predicts the next one: P(y > x) = (1 + x/(k·b0))^(−k). It lets
+five images and five hundred keep the same promise.
+
+An image that lies far beyond the tail of all others is *odd*: a lint fibre, a reflection. It takes no part in the tail,
+which it would stretch for everyone, but it will come again: it counts in the rate.
 """
 
 from __future__ import annotations
@@ -18,59 +24,70 @@ import numpy as np
 
 from mhpatchcore.runtime.arrays import Doubles, Floats
 
-SHARE, LEAST = 0.2, 20  # of the scores make the tail, and at least so many
-XI = (-0.5, 0.5)  # beyond it moments do not exist, and so few scores cannot tell
-RESAMPLES, CONFIDENCE = 200, 0.9
+SHARE, LEAST = 0.2, 10  # of the scores make the tail, and at least so many, but never more than half
+PRIOR = 60.0  # excesses that the shape 0 counts for
+MOST_XI = 0.5  # beyond it variances do not exist, and no data set measured had more
+FEWEST = 4  # scores that have a tail
+STRAIGHT = 1e-6  # a shape that is zero but for rounding
+# an image is odd if the others' tail gives a score like its own to one of so many sets of as many images
+ODD, FEWEST_FOR_ODD, MOST_ODD = 20, 20, 0.02
 
 
 @dataclass(frozen=True)
 class Tail:
-    """A generalised Pareto tail above u, which `share` of all scores exceed."""
+    """A generalised Pareto tail above u, which a share of all scores exceed; `odd` of them, included, are left out."""
 
     u: float
     sigma: float
-    xi: float
+    zeta: float
     share: float
+    odd: float = 0.0
 
-    def quantile(self, rate: float) -> float:
-        """The score that a share `rate` of normal images exceed.
+    def threshold(self, rate: float) -> float:
+        """The score that good parts exceed at a rate below `share`, odd ones included.
 
-        >>> round(Tail(10.0, 2.0, 0.0, 0.2).quantile(0.2 / np.e), 6)
+        Where odd images alone take more than half of the rate, the rest keep half of it, and the rate is exceeded.
+
+        >>> round(Tail(10.0, 2.0, 0.0, 0.2).threshold(0.2 / np.e), 6)
         12.0
         """
-        p = rate / self.share
-        if abs(self.xi) < 1e-6:
-            return self.u - self.sigma * float(np.log(p))
-        return float(self.u + self.sigma / self.xi * (p**-self.xi - 1))
+        p = max(rate - self.odd, rate / 2) / self.share
+        if abs(self.zeta) < STRAIGHT:
+            return float(self.u - self.sigma * np.log(p))
+        return float(self.u + self.sigma / self.zeta * (p**-self.zeta - 1))
+
+    def rate(self, score: float) -> float:
+        """The share of good parts that exceed a score above u."""
+        above = (score - self.u) / max(self.sigma, 1e-300)
+        straight = abs(self.zeta) < STRAIGHT
+        p = np.exp(-above) if straight else max(1 + self.zeta * above, 0.0) ** (-1 / self.zeta)
+        return float(self.odd + self.share * p)
 
 
-def fit_tail(scores: Floats) -> Tail | None:
-    """The tail of scores (n,); None where there are too few of them, or where all are the same."""
-    x = np.sort(np.asarray(scores, np.float64))
+def fit_tail(scores: Floats) -> Tail:
+    """The tail of at least FEWEST scores (n,), without those that are odd."""
+    x: Doubles = np.sort(np.asarray(scores, np.float64))
+    n = len(x)
+    odd = next((k for k in range(_most_odd(n), 0, -1) if _is_odd(x[n - k], x[: n - k], n)), 0)
+    tail = _fit(x[: n - odd])
+    return Tail(tail.u, tail.sigma, tail.zeta, tail.share * (n - odd) / n, odd / n)
+
+
+def _most_odd(n: int) -> int:
+    return max(1, int(MOST_ODD * n)) if n >= FEWEST_FOR_ODD else 0
+
+
+def _is_odd(score: float, others: Doubles, n: int) -> bool:
+    return bool(score > _fit(others).threshold(1 / (ODD * n)))
+
+
+def _fit(x: Doubles) -> Tail:
+    """The tail of rising scores (n,)."""
     n = len(x)
     k = min(max(LEAST, round(SHARE * n)), n // 2)
-    if k < LEAST // 2:
-        return None
     u, y = float(x[n - k - 1]), x[n - k :] - x[n - k - 1]
     b0 = float(y.mean())
     b1 = float(((k - np.arange(1, k + 1)) / (k - 1) * y).mean())
-    if b0 <= 0 or b0 - 2 * b1 <= 0:
-        return None
-    xi = float(np.clip(2 - b0 / (b0 - 2 * b1), *XI))
-    return Tail(u, b0 * (1 - xi), xi, k / n)
-
-
-def tail_threshold(scores: Floats, rate: float) -> tuple[float, float, float] | None:
-    """The score exceeded at a rate, and an interval that holds it with CONFIDENCE (by resampling the scores)."""
-    tail = fit_tail(scores)
-    if tail is None or rate >= tail.share:
-        return None
-    rng = np.random.default_rng(0)
-    found = []
-    for _ in range(RESAMPLES):
-        again = fit_tail(rng.choice(scores, len(scores)))
-        if again is not None and rate < again.share:
-            found.append(again.quantile(rate))
-    edge = (1 - CONFIDENCE) / 2
-    spread: Doubles = np.quantile(found or [tail.quantile(rate)], [edge, 1 - edge])
-    return tail.quantile(rate), float(spread[0]), float(spread[1])
+    xi = 2 - b0 / (b0 - 2 * b1) if b0 > 2 * b1 else MOST_XI
+    xi = float(np.clip(xi, -MOST_XI, MOST_XI)) * k / (k + PRIOR)
+    return Tail(u, b0 * (1 - xi), xi + 1 / k, k / n)

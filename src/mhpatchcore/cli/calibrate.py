@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import typer
 
-from mhpatchcore.calibration.conformal import Calibration
+from mhpatchcore.calibration.choices import choices, rate_that_finds
 from mhpatchcore.cli.console import (
     AllGoodFlag,
     JsonFlag,
@@ -30,12 +29,9 @@ from mhpatchcore.detector import Detector
 from mhpatchcore.errors import UserError
 from mhpatchcore.fitting.execution import Execution
 from mhpatchcore.inputs.sources import list_images
-from mhpatchcore.inspection.tradeoff import rate_that_finds, tradeoffs
 from mhpatchcore.runtime.arrays import Floats
 from mhpatchcore.runtime.memory import parse_size
 from mhpatchcore.runtime.parallel import available_cores
-
-RATES = (0.1, 0.05, 0.02, 0.01, 0.005, 0.001)
 
 
 def calibrate(
@@ -54,8 +50,8 @@ def calibrate(
         "input; it can be given several times.",
     ),
     all_good: bool = AllGoodFlag,
-    rule: str = typer.Option(
-        None, "--threshold", metavar="RULE", help="rank or tail, as in `fit` (default: as the model has it)."
+    threshold: float = typer.Option(
+        None, metavar="SCORE", help="A threshold of your own instead of a rate: scores above it are rejected."
     ),
     add: bool = typer.Option(
         False, "--add", help="Add their scores to the stored ones instead of replacing them."
@@ -81,7 +77,8 @@ def calibrate(
 ) -> None:
     """Set another threshold, at another rate of false alarms or from further good parts; nothing is fitted again.
 
-    With a few known defects it shows what each rate would find: --defects parts/bad --find 95%.
+    With a few known defects it shows what each rate would find: --defects parts/bad --find 95%. A number is a
+    threshold too: --threshold 20.
 
     Example: mhpatchcore calibrate part.mhpc --false-alarm 0.5% --with parts/fresh -o part.mhpc
     """
@@ -105,7 +102,7 @@ def calibrate(
             false_alarm,
             given_images(images) if images else None,
             add=add,
-            rule=rule,
+            threshold=threshold,
             all_good=all_good,
             execution=execution,
         )
@@ -117,7 +114,7 @@ def calibrate(
     facts = summary(detector, output or model) | {
         "threshold_before": before.threshold,
         "written": output is not None,
-        "rates": _rates(detector.calibration, known),
+        "choices": [asdict(one) for one in choices(detector.calibration, known)],
         "warnings": warnings,
     }
     warn_without_threshold(detector, output or model)
@@ -125,14 +122,14 @@ def calibrate(
         print_json(facts)
         return
     calibration = detector.calibration
-    print_threshold(detector, "threshold   ")
-    if calibration.n:
+    print_threshold(detector, "threshold   ", known)
+    if calibration.judges:
         print(f"            {threshold_before(before)}; for pixels it is {calibration.pixel_threshold:.4g}")
+    if calibration.n:
         print(f"from        {counted(calibration.n, 'image')}, {calibration.method}")
-        print(f"rates       {', '.join(map(_told, facts['rates'])) or 'none of the usual ones'}")
-        if known is not None:
-            found = int((known > calibration.threshold).sum())
-            print(f"defects     {found} of {len(known)} exceed the threshold")
+    if known is not None:
+        found = int((known > calibration.threshold).sum())
+        print(f"defects     {found} of {len(known)} exceed the threshold")
     print(f"wrote {output}" if output else f"not written; -o {model} would keep it")
 
 
@@ -145,14 +142,3 @@ def _scores(detector: Detector, defects: list[Path], execution: Execution) -> Fl
             scores += [] if result is None else [result.score]
             advance(done)
     return np.array(scores)
-
-
-def _rates(calibration: Calibration, defects: Floats | None) -> list[dict[str, Any]]:
-    """The threshold at usual rates, for those that the images support, and what it finds of known defects."""
-    rows = [asdict(one) for one in tradeoffs(calibration, np.zeros(1) if defects is None else defects, RATES)]
-    return rows if defects is not None else [row | {"found": None} for row in rows]
-
-
-def _told(row: dict[str, Any]) -> str:
-    found = "" if row["found"] is None else f" finds {row['found']:.0%}"
-    return f"{row['false_alarm']:.1%}: {row['threshold']:.4g}{found}"

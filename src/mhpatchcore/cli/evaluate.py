@@ -17,7 +17,7 @@ from mhpatchcore.cli.console import (
     progress_display,
     warn,
 )
-from mhpatchcore.cli.facts import threshold_note
+from mhpatchcore.cli.facts import print_threshold
 from mhpatchcore.cli.paths import check_file, with_name
 from mhpatchcore.detector import Detector
 from mhpatchcore.errors import UserError
@@ -92,7 +92,8 @@ def evaluate(
 def _print_summary(evaluation: Evaluation, detector: Detector) -> None:
     image, pixel, whole = evaluation.image, evaluation.pixel, evaluation.whole_pixel
     print(f"{evaluation.name}: {image.n_normal} good and {image.n_anomalous} defective images")
-    print(f"  threshold      {threshold_note(detector)}")
+    defects = [one.score for one in evaluation.images if one.is_anomalous]
+    print_threshold(detector, "  threshold      ", defects or None)
     if evaluation.has_threshold:
         found = "" if evaluation.found is None else f", {evaluation.found} of them found where they are"
         print(f"  good rejected  {len(evaluation.false_alarms)} of {image.n_normal}")

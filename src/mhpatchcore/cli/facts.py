@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from mhpatchcore.calibration.choices import Choice, better_choice, cautions, choices, share
 from mhpatchcore.cli.console import counted, printable, warn
 from mhpatchcore.detector import Detector
 from mhpatchcore.model.history import Event
@@ -36,10 +39,13 @@ def summary(detector: Detector, path: Path) -> dict[str, Any]:
         "threshold": calibration.threshold,
         "pixel_threshold": calibration.pixel_threshold,
         "false_alarm": calibration.false_alarm,
-        "supported_false_alarm": calibration.supported_rate,
+        "expected_false_alarm": calibration.expected_rate,
         "calibration_images": calibration.n,
         "calibration": calibration.method,
-        "decided_alone": _decided_alone(detector),
+        "false_alarm_interval": calibration.interval if calibration.judges else None,
+        "threshold_by_hand": calibration.by_hand is not None,
+        "odd_images": model.odd_images,
+        "choices": [asdict(one) for one in choices(calibration)],
         "excluded": list(model.excluded),
     }
 
@@ -59,30 +65,48 @@ def bank_note(detector: Detector) -> str:
 def threshold_note(detector: Detector) -> str:
     """The threshold and what it promises, in words."""
     calibration = detector.calibration
-    if calibration.n == 0:
+    if not calibration.judges:
         return "none: the model scores images, but does not judge them"
-    note = f"{calibration.threshold:.4g}: about {calibration.supported_rate:.2%} of good parts will exceed it"
-    if calibration.rule == "rank":
-        low, high = calibration.interval
-        note += f", {low:.1%} to {high:.1%} in nine of ten cases"
-    if calibration.supported_rate > calibration.false_alarm:
-        note += (
-            f" ({counted(calibration.n, 'calibration image')} support no smaller rate; "
-            f"{calibration.false_alarm:.2%} needs {calibration.needed})"
-        )
-    return note
+    by_hand = " (set by hand)" if calibration.by_hand is not None else ""
+    if calibration.n == 0:
+        return f"{calibration.threshold:.4g}{by_hand}: how many good parts exceed it is not known"
+    low, high = calibration.interval
+    return (
+        f"{calibration.threshold:.4g}{by_hand}: about {share(calibration.expected_rate)} of good parts will exceed it, "
+        f"{share(low)} to {share(high)} in nine of ten cases"
+    )
 
 
-def print_threshold(detector: Detector, label: str) -> None:
-    """The threshold, and a line more where a single image decides it."""
+def print_threshold(detector: Detector, label: str, defects: Sequence[float] | None = None) -> None:
+    """The threshold, what there is to choose from, and a line more where odd images matter."""
     print(f"{label}{threshold_note(detector)}")
-    alone = _decided_alone(detector)
-    if alone is not None:
-        which, without = printable(alone["image"] or "a single image"), alone["threshold_without"]
+    indent, calibration = f"{'':{len(label)}}", detector.calibration
+    offered = choices(calibration, defects)
+    for line in choice_lines(offered):
+        print(f"{indent}{line}")
+    for line in cautions(calibration, detector.model.odd_images):
+        print(f"{indent}{printable(line)}")
+    better = better_choice(offered)
+    if better is not None:
         print(
-            f"{'':{len(label)}}decided by {which} alone, {without:.4g} without it: is that a good part? "
-            "--threshold tail depends less on it"
+            f"{indent}{better.found} of {better.of} defects would be found at {share(better.false_alarm)}: "
+            f"mhpatchcore calibrate MODEL --false-alarm {share(better.false_alarm)} -o MODEL"
         )
+
+
+def choice_lines(offered: Sequence[Choice]) -> list[str]:
+    """A small table: rates, their thresholds, and where defects are known how many each finds."""
+    if not offered:
+        return []
+    columns = [
+        (f"{share(one.false_alarm)}{'*' * one.in_use}", f"{one.threshold:.4g}", f"{one.found} of {one.of}")
+        for one in offered
+    ]
+    width = max(len(text) for column in columns for text in column)
+    rows = ["good parts rejected", "threshold", "defects found"][: 2 if offered[0].of is None else 3]
+    return [
+        f"{row:<21}" + "  ".join(f"{column[i]:>{width}}" for column in columns) for i, row in enumerate(rows)
+    ]
 
 
 def warn_without_threshold(detector: Detector, path: Path) -> bool:
@@ -92,18 +116,13 @@ def warn_without_threshold(detector: Detector, path: Path) -> bool:
         return False
     warn(
         f"{shown(path)} has no threshold, because {why}: give it good parts that it does not know, "
-        f"`mhpatchcore calibrate {shown(path)} --with IMAGES -o {shown(path)}`"
+        f"`mhpatchcore calibrate {shown(path)} --with IMAGES -o {shown(path)}`, or a number, `--threshold 20`"
     )
     return True
 
 
-def _decided_alone(detector: Detector) -> dict[str, Any] | None:
-    alone = detector.model.decided_alone
-    return None if alone is None else {"image": alone[0], "threshold_without": alone[1]}
-
-
 def threshold_before(detector: Detector) -> str:
-    return f"it was {detector.threshold:.4g}" if detector.calibration.n else "there was none before"
+    return f"it was {detector.threshold:.4g}" if detector.calibration.judges else "there was none before"
 
 
 def history_facts(detector: Detector) -> list[dict[str, Any]]:
@@ -127,7 +146,10 @@ def told(event: Event) -> str:
 def _deed(event: Event) -> str:
     if event.what == "calibrate":
         images = f", {counted(event.images, 'image')} from {event.source}" if event.images else ""
-        return f"calibrate: rate {event.false_alarm:.2%}{images}"
+        rate = (
+            f"rate {event.false_alarm:.2%}" if event.threshold is None else f"{event.threshold:.4g} by hand"
+        )
+        return f"calibrate: {rate}{images}"
     images = f": {counted(event.images, 'image')} from" if event.what != "merge" else " of"
     total = f", {event.total} in all" if event.what != "fit" else ""
     return f"{event.what}{images} {event.source}{total}"

@@ -180,5 +180,5 @@ def _print(
         print(f"    {suspect.times_typical:6.2f}  {printable(suspect.name)}{left_out}")
     if report is not None:
         print(f"open: {shown(report)}")
-    if study.detector.calibration.n:
+    if study.detector.calibration.judges:
         print(f"next: mhpatchcore score {shown(output)} IMAGES --heatmaps heatmaps/")

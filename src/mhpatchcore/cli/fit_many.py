@@ -115,7 +115,6 @@ def _line(one: Any) -> str:
     if one.false_alarm is not None:
         told += f", about {one.false_alarm:.2%} of good parts exceed it"
     told += "  (kept)" if one.kept else f"  {one.seconds:.1f} s"
-    if one.threshold_without is not None:
-        which = printable(one.decided_by or "one image")
-        told += f"  decided by {which} alone: is that a good part?"
+    if one.odd:
+        told += f"  far beyond all others: {printable(', '.join(one.odd))}"
     return told

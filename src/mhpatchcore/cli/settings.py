@@ -80,9 +80,8 @@ SETTINGS = (
             SCORE),
     Setting("neighbours", "reweighted: bank rows that the weight looks at (b)", SCORE),
     Setting("sigma", "Smoothing of the map, in pixels of the view", SCORE),
-    Setting("threshold", "rank, which holds whatever the distribution, or tail, which no single image decides", SCORE),
     Setting("calibration", "cross-image, held-out, or none: no threshold", SCORE),
-    Setting("calibration_images", "Images used for the threshold", SCORE),
+    Setting("calibration_images", "Images used for the threshold, at most", SCORE),
     Setting("chunk_images", "Images per chunk", REST),
     Setting("seed", "Seed of everything random", REST),
 )  # fmt: skip

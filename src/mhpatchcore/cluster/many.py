@@ -68,8 +68,7 @@ class Recipe:
 class Fitted:
     """What came of a product: its model's facts, or why there is none.
 
-    `seconds` its fit took, now or when it was `kept`. `decided_by` is the image that alone decides the threshold,
-    which is `threshold_without` otherwise.
+    `seconds` its fit took, now or when it was `kept`. `odd` are images that lie far beyond all others.
     """
 
     product: str
@@ -79,8 +78,7 @@ class Fitted:
     threshold: float | None = None
     false_alarm: float | None = None
     interval: tuple[float, float] | None = None
-    decided_by: str | None = None
-    threshold_without: float | None = None
+    odd: tuple[str, ...] = ()
     seconds: float = 0.0
     warnings: tuple[str, ...] = ()
     kept: bool = False
@@ -196,18 +194,16 @@ def _key(recipe: Recipe, product: Product) -> str:
 
 
 def _facts(detector: Detector, recipe: Recipe, product: Product, record: Mapping[str, Any]) -> Fitted:
-    calibration, alone = detector.calibration, detector.model.decided_alone
-    judged = calibration.n > 0
+    calibration, judged = detector.calibration, detector.calibration.n > 0
     return Fitted(
         product.name,
         recipe.model(product),
         images=detector.model.n_learnt,
         rows=detector.model.rows,
         threshold=detector.threshold if judged else None,
-        false_alarm=calibration.supported_rate if judged else None,
-        interval=calibration.interval if judged and calibration.rule == "rank" else None,
-        decided_by=alone[0] if alone else None,
-        threshold_without=alone[1] if alone else None,
+        false_alarm=calibration.expected_rate if judged else None,
+        interval=calibration.interval if judged else None,
+        odd=tuple(detector.model.odd_images),
         seconds=float(record["seconds"]),
         warnings=tuple(map(str, record["warnings"])),
     )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,10 +20,11 @@ PHOTO = 320  # pixels of its longer side
 
 
 @dataclass(frozen=True)
-class Deciding:
-    """A product's image that alone decides the threshold."""
+class OddImage:
+    """An image of a product that lies far beyond all others."""
 
-    fitted: Fitted
+    product: str
+    name: str
     width: int
     height: int
     photo: bytes
@@ -38,7 +40,9 @@ def render(recipe: Recipe, products: Sequence[Product], fitted: Sequence[Fitted]
     """The page as text."""
     failed = [one for one in fitted if one.error is not None]
     models = [one for one in fitted if one.error is None]
-    deciding = [found for one in zip(products, fitted, strict=True) if (found := _deciding(*one)) is not None]
+    odd = [
+        image for product, one in zip(products, fitted, strict=True) for image in _odd_images(product, one)
+    ]
     return render_page(
         "many.html.j2",
         eyebrow="Models of many products",
@@ -50,7 +54,7 @@ def render(recipe: Recipe, products: Sequence[Product], fitted: Sequence[Fitted]
         models=[(one, _notes(one)) for one in models],
         rates=rates,
         duration=duration,
-        deciding=deciding,
+        odd=odd,
         settings=[(name, number(getattr(recipe.config, name))) for name in recipe.config.to_json()],
     )
 
@@ -58,12 +62,12 @@ def render(recipe: Recipe, products: Sequence[Product], fitted: Sequence[Fitted]
 def _tiles(models: Sequence[Fitted], failed: int, seconds: float) -> list[Tile]:
     fresh = [one for one in models if not one.kept]
     images = sum(one.images for one in models)
-    alone = sum(one.threshold_without is not None for one in models)
+    odd = sum(len(one.odd) for one in models)
     return [
         Tile("Models", str(len(models)), f"{len(fresh)} fitted now, {len(models) - len(fresh)} kept"),
         Tile("Failed", str(failed), "products without a new model"),
         Tile("Images", str(images), "of good parts, learnt from"),
-        Tile("To look at", str(alone), "thresholds that one image decides alone"),
+        Tile("To look at", str(odd), "images far beyond all others of their product"),
         Tile("Time", duration(seconds), "for this run"),
     ]
 
@@ -72,21 +76,17 @@ def _notes(one: Fitted) -> list[str]:
     notes = list(one.warnings)
     if one.threshold is None:
         notes.append("no threshold: it has learnt from too few images")
-    if one.threshold_without is not None:
-        which = one.decided_by or "a single image"
-        notes.append(f"{which} alone decides the threshold, {number(one.threshold_without)} without it")
+    if one.odd:
+        notes.append(f"{', '.join(one.odd)}: far beyond all others, and rejected")
     return notes
 
 
-def _deciding(product: Product, one: Fitted) -> Deciding | None:
-    if one.decided_by is None:
-        return None
-    try:
-        place = url_of(f"{product.images}/{one.decided_by}") or str(Path(product.images, one.decided_by))
-        photo = screen_pixels(place, longest=PHOTO)
-    except UserError:
-        return None  # it has gone since it was read
-    return Deciding(one, photo.shape[1], photo.shape[0], encoded(photo, "JPEG"))
+def _odd_images(product: Product, one: Fitted) -> Iterator[OddImage]:
+    for name in one.odd:
+        with suppress(UserError):  # it has gone since it was read
+            place = url_of(f"{product.images}/{name}") or str(Path(product.images, name))
+            photo = screen_pixels(place, longest=PHOTO)
+            yield OddImage(one.product, name, photo.shape[1], photo.shape[0], encoded(photo, "JPEG"))
 
 
 def rates(one: Fitted) -> str:

@@ -24,7 +24,7 @@ from onnx import TensorProto, helper
 from mhpatchcore import __version__
 from mhpatchcore.backbone.descriptors import LOCAL
 from mhpatchcore.backbone.graph import FLOAT, Graph, Shape
-from mhpatchcore.calibration.conformal import Calibration
+from mhpatchcore.calibration.threshold import Calibration
 from mhpatchcore.config import Config
 from mhpatchcore.deploy.pillow_resize import INT32, UINT8, resized
 from mhpatchcore.errors import UserError
@@ -242,9 +242,9 @@ def _metadata(model: Model, sha256: str) -> dict[str, str]:
         "onnx": onnx.__version__,
         "model_sha256": sha256,
         "threshold": repr(calibration.threshold) if isfinite(calibration.threshold) else "none",
-        "pixel_threshold": repr(calibration.pixel_threshold) if calibration.n else "none",
+        "pixel_threshold": repr(calibration.pixel_threshold) if calibration.judges else "none",
         "false_alarm": repr(calibration.false_alarm),
-        "supported_false_alarm": repr(calibration.supported_rate),
+        "expected_false_alarm": repr(calibration.expected_rate),
         "calibration_images": str(calibration.n),
         "images": str(model.n_learnt),
         "backbone": network.name,

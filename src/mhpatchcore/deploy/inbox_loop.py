@@ -147,8 +147,8 @@ def propose(inbox: Inbox, path: Path, request: Request, execution: Execution | N
         len(new),
         before.threshold,
         after.threshold,
-        before.calibration.supported_rate,
-        after.calibration.supported_rate,
+        before.calibration.expected_rate,
+        after.calibration.expected_rate,
         _effects(inbox, labelled, before, after, execution),
         tuple(warnings),
     )

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from mhpatchcore.calibration.choices import Choice, choices
 from mhpatchcore.detector import Detector
 from mhpatchcore.errors import ImageError, UserError
 from mhpatchcore.evaluation.metrics import ImageMetrics, image_metrics
@@ -78,6 +79,7 @@ class Evaluation:
     problems: tuple[str, ...]
     left_out: tuple[Path, ...] = ()
     cropped: bool = False
+    choices: tuple[Choice, ...] = ()
 
     @property
     def has_threshold(self) -> bool:
@@ -113,6 +115,7 @@ class Evaluation:
             **_prefixed("pixel", self.pixel),
             **_prefixed("whole_pixel", self.whole_pixel if self.cropped else None),
             "threshold": self.threshold,
+            "choices": [asdict(one) for one in self.choices],
             "false_alarms": len(self.false_alarms) if self.has_threshold else None,
             "misses": len(self.misses) if self.has_threshold else None,
             "found_where_it_is": self.found if self.has_threshold else None,
@@ -195,6 +198,7 @@ def judge(
         threshold=detector.threshold,
         problems=tuple(problems),
         left_out=tested.left_out,
+        choices=tuple(choices(detector.calibration, [j.score for j in judged if j.is_anomalous])),
     )
 
 

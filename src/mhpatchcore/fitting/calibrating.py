@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from mhpatchcore.backbone.session import make_session
-from mhpatchcore.calibration.conformal import Calibration, both_methods, calibrate
 from mhpatchcore.calibration.deciding_patches import NOT_LEARNT, DecidingPatches, deciding_cells, surroundings
+from mhpatchcore.calibration.threshold import MOST_DECIDING, Calibration, both_methods, calibrate
 from mhpatchcore.config import Config
 from mhpatchcore.fitting.execution import Execution
 from mhpatchcore.fitting.plan import Located, StoredImage
@@ -46,11 +46,11 @@ RUNNER_UP = 1e-6
 
 @dataclass(frozen=True, eq=False)
 class ScoredImage:
-    """A calibration image: its score, its map's peak, and the patches that decided both."""
+    """A calibration image: its score, its map's peak, and the patches that decided both, where they are kept."""
 
     score: float
     peak: float
-    deciding: DecidingPatches
+    deciding: DecidingPatches | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,18 +163,38 @@ def _deciding_at(views: Sequence[ViewScores], peak: Peak) -> Floats:
 
 
 def rescored_images(
-    deciding: Sequence[DecidingPatches],
+    calibration: Calibration,
+    count: int,
     banks: Sequence[Banked],
     groups: Indices,
     config: Config,
     workers: int,
 ) -> list[ScoredImage]:
-    """Images that are gone, scored again by the patches that decided them, under these banks."""
-    if not deciding:
+    """Some of the images of a calibration, which are gone, scored again under these banks.
+
+    Those of the tail by the patches that decided them. The others, which do not make the threshold, change in the
+    same proportion.
+    """
+    if not (calibration.deciding and count):
         return []
     sessions = [make_session(bank.head.rows_graph, 1) for bank in banks]
     task = partial(_rescored, sessions, banks, groups, config)
-    return [one for one in ordered_map(task, deciding, workers) if one is not None]
+    places = spread(calibration.n, count)
+    tail = [place for place in places if place < len(calibration.deciding)] or [0]
+    found = list(ordered_map(task, [calibration.deciding[place] for place in tail], workers))
+    pairs = [(one, place) for one, place in zip(found, tail, strict=True) if one is not None]
+    if not pairs:
+        return []
+    score, peak = (
+        float(np.median([getattr(one, name) / max(before[place], 1e-12) for one, place in pairs]))
+        for name, before in (("score", calibration.scores), ("peak", calibration.peaks))
+    )
+    others = [
+        ScoredImage(score * float(calibration.scores[place]), peak * float(calibration.peaks[place]), None)
+        for place in places
+        if place >= len(calibration.deciding)
+    ]
+    return [*(one for one, _ in pairs), *others]
 
 
 def _rescored(
@@ -206,10 +226,10 @@ def _rescored(
 
 def calibrated_by(images: Sequence[ScoredImage], config: Config, methods: Sequence[str]) -> Calibration:
     """The calibration of these images."""
-    scores, peaks = ([getattr(one, name) for one in images] for name in ("score", "peak"))
-    deciding = tuple(one.deciding for one in images)
-    method, rule = both_methods(*methods), config.threshold
-    return calibrate(np.array(scores), np.array(peaks), config.false_alarm, method, deciding, rule)
+    scores, peaks, deciding = (
+        [getattr(one, name) for one in images] for name in ("score", "peak", "deciding")
+    )
+    return calibrate(np.array(scores), np.array(peaks), config.false_alarm, both_methods(*methods), deciding)
 
 
 def held_out_images(new: Sequence[int], config: Config, previous: Sequence[Previous]) -> tuple[int, ...]:
@@ -223,12 +243,14 @@ def held_out_images(new: Sequence[int], config: Config, previous: Sequence[Previ
 def calibration_shares(config: Config, previous: Sequence[Previous], new: int) -> list[int]:
     """How many calibration images each model contributes, and last the new images: in proportion to what was learnt.
 
-    So a few parts that came back from the line weigh in the threshold as they do among all images, and the number of
-    calibration images stays what it was. A model without deciding patches cannot contribute.
+    So a few parts that came back from the line weigh in the threshold as they do among all images. A model without
+    deciding patches cannot contribute.
     """
-    room = max([config.calibration_images, *(one.calibration.n for one in previous)])
     images = [*(one.learnt if one.calibration.deciding else 0 for one in previous), new]
-    return [round(room * n / max(sum(images), 1)) for n in images]
+    known = [*(one.calibration.n for one in previous), new]
+    room = max(config.calibration_images, *known[:-1]) if previous else config.calibration_images
+    share = min([room / max(sum(images), 1), *(n / of for n, of in zip(known, images, strict=True) if of)])
+    return [round(share * n) for n in images]
 
 
 def calibration_of(
@@ -247,14 +269,13 @@ def calibration_of(
     Images with the same number in `groups` are near-duplicates: they count once, and none is compared with another.
     """
     if config.calibration == "none":
-        return calibrate(np.empty(0), np.empty(0), config.false_alarm, "", rule=config.threshold)
+        return calibrate(np.empty(0), np.empty(0), config.false_alarm, "")
     shares = calibration_shares(config, previous, len(learnt) if representative else 0)
-    chosen = [
-        one.calibration.deciding[i]
+    images = [
+        image
         for one, share in zip(previous, shares, strict=False)
-        for i in spread(len(one.calibration.deciding), share)
+        for image in rescored_images(one.calibration, share, banks, groups, config, execution.workers)
     ]
-    images = rescored_images(chosen, banks, groups, config, execution.workers)
     methods = [one.calibration.method for one in previous if one.calibration.deciding]
     if representative:
         crossing = config.calibration == "cross-image"
@@ -262,7 +283,9 @@ def calibration_of(
         wanted = [candidates[i] for i in spread(len(candidates), shares[-1] if crossing else len(candidates))]
         images += scored_with_progress(store, banks, wanted, groups if crossing else None, execution)
         methods += [config.calibration] if wanted else []
-    return calibrated_by(images, config, methods)
+    by_hand = {one.calibration.by_hand for one in previous}
+    calibration = calibrated_by(images, config, methods)
+    return replace(calibration, by_hand=by_hand.pop()) if len(by_hand) == 1 else calibration
 
 
 def one_of_each(images: Sequence[StoredImage], groups: Indices, execution: Execution) -> list[StoredImage]:
@@ -284,10 +307,18 @@ def scored_with_progress(
     groups: Indices | None,
     execution: Execution,
 ) -> list[ScoredImage]:
-    images = []
+    images: list[ScoredImage] = []
     with execution.phase("calibrate", len(wanted)) as advance:
         for done, one in enumerate(scored_images(store, banks, wanted, groups, execution), start=1):
             if one is not None:
                 images.append(one)
+            if done % MOST_DECIDING == 0:
+                images = _without_needless_patches(images)
             advance(done)
     return images
+
+
+def _without_needless_patches(images: Sequence[ScoredImage]) -> list[ScoredImage]:
+    """The images, of which only those keep their deciding patches that may make the threshold: memory stays flat."""
+    least = sorted((one.score for one in images), reverse=True)[:MOST_DECIDING][-1] if images else 0.0
+    return [one if one.score >= least else replace(one, deciding=None) for one in images]

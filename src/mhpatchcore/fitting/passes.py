@@ -21,7 +21,7 @@ import numpy as np
 from mhpatchcore.backbone.session import Backbone
 from mhpatchcore.bank import build_bank
 from mhpatchcore.bank.patches import Patches, Stream
-from mhpatchcore.calibration.conformal import Calibration
+from mhpatchcore.calibration.threshold import Calibration
 from mhpatchcore.config import Config
 from mhpatchcore.fitting import tasks
 from mhpatchcore.fitting.calibrating import banked, calibration_of

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from mhpatchcore.bank.patches import Patches
-from mhpatchcore.calibration.conformal import Calibration
 from mhpatchcore.calibration.deciding_patches import NOT_LEARNT
+from mhpatchcore.calibration.threshold import Calibration
 from mhpatchcore.config import Config
 from mhpatchcore.errors import UserError
 from mhpatchcore.metric.moments import Moments

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mhpatchcore.calibration.conformal import Calibration
+from mhpatchcore.calibration.threshold import Calibration
 from mhpatchcore.errors import UserError
 from mhpatchcore.runtime.arrays import Doubles
 
@@ -107,7 +107,7 @@ def compare(
     limit = calibration.threshold
     rejected = int((recent > limit).sum())
     passing, known_passing = recent[recent <= limit], known[known <= limit]
-    rate = calibration.supported_rate
+    rate = calibration.expected_rate
     upward_only = reference is None and "cross-image" in calibration.method
 
     def p_value(ours: Doubles, theirs: Doubles) -> float:

@@ -22,6 +22,7 @@ TILE = 512
 MOST_TILES = 64  # of an image, that are suggested
 TILED_ROWS = 20_000  # of a bank that covers tiles; with the whole image beside them fewer defects stood out
 ELONGATED = 1.25
+FEW = 20  # images, below which the threshold lies far beyond their scores
 
 
 def suggestions(look: Look) -> list[Suggestion]:
@@ -144,8 +145,8 @@ def _large(look: Look) -> Iterator[Suggestion]:
     yield Suggestion(
         "See small defects in tiles, with a larger bank",
         f"a pixel of the finest view shows {shown_by_a_pixel(look)}; {n} tiles for an image show them{_zoomed(tiles)}, "
-        f"and what is normal but rare on them takes {rows:,} rows. Scoring takes some {n * rows // config.K:,} times as "
-        "long",
+        f"and what is normal but rare on them takes {rows:,} rows. Scoring takes some "
+        f"{n * rows // config.K:,} times as long",
         f"--size {tiles} -K {rows}",
     )
 
@@ -176,19 +177,19 @@ def _window(look: Look) -> Iterator[Suggestion]:
 
 def _few(look: Look) -> Iterator[Suggestion]:
     config, n = look.config, min(look.distinct, look.config.calibration_images)
-    if config.calibration == "none" or config.threshold == "tail":
+    if config.calibration == "none":
         return
     if look.distinct == 1:
         yield Suggestion(
             "Give further good parts for the threshold",
             "one image alone gives none: a model of it scores images, but judges none (`mhpatchcore calibrate`)",
         )
-    elif 1 / (n + 1) > config.false_alarm:
+    elif n < FEW:
         yield Suggestion(
-            "Expect more false alarms, or give more images",
-            f"{_n(n, 'image')} that differ support a rate of {1 / (n + 1):.1%} and none below; "
-            f"{config.false_alarm:.2%} takes {ceil(1 / config.false_alarm - 1 - 1e-9)}",
-            f"--false-alarm {ceil(100 / (n + 1))}%",
+            "Give more images, or accept more false alarms",
+            f"{_n(n, 'image')} that differ leave much open: the threshold for a rate of {config.false_alarm:.2%} "
+            "has to lie far beyond their scores, and defects pass below it",
+            "--false-alarm 5%",
         )
 
 

@@ -1,4 +1,4 @@
-"""Another threshold for a fitted model: at another rate, or from further normal images."""
+"""Another threshold for a fitted model: at another rate, at a number, or from further normal images."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from mhpatchcore.calibration.conformal import Calibration
+from mhpatchcore.calibration.threshold import Calibration
 from mhpatchcore.errors import ImageError, UserError
 from mhpatchcore.fitting.calibrating import (
     ScoredImage,
@@ -30,16 +30,17 @@ def calibrated(
     false_alarm: float | str | None = None,
     images: Images | None = None,
     add: bool = False,
-    rule: str | None = None,
+    threshold: float | None = None,
     all_good: bool = False,
     execution: Execution | None = None,
 ) -> Model:
     """The same model with another threshold; see `Detector.calibrated`."""
+    if threshold is not None and false_alarm is not None:
+        raise UserError("give a false-alarm rate or a threshold: one follows from the other")
+    by_hand = model.calibration.by_hand if threshold is None and false_alarm is None else threshold
     asked = model.calibration.false_alarm if false_alarm is None else false_alarm
-    config = model.config.with_changes(false_alarm=asked, threshold=rule or model.config.threshold)
-    rate = config.false_alarm
-    calibration = model.calibration.at_rate(rate, config.threshold)
-    source, n = "", 0
+    config = model.config.with_changes(false_alarm=asked)
+    calibration, source, n = model.calibration.at_rate(config.false_alarm), "", 0
     if images is not None:
         execution = execution or Execution()
         given = gather_normals(images, config, execution, all_good)
@@ -47,11 +48,14 @@ def calibrated(
         fresh = _held_out_calibration(replace(model, config=config), given.images, execution, known)
         calibration = calibration.together(fresh) if add else fresh
         source, n = given.source, fresh.n
+    if by_hand is not None:
+        calibration = calibration.at_threshold(by_hand)
+    happened = event("calibrate", source, n, model.n_learnt, config.false_alarm, by_hand)
     return replace(
         model,
         config=config,
         calibration=calibration,
-        history=(*model.history, event("calibrate", source, n, model.n_learnt, rate)),
+        history=(*model.history, happened),
     )
 
 

@@ -15,8 +15,8 @@ import numpy as np
 
 from mhpatchcore import __version__
 from mhpatchcore.backbone.session import Backbone, BackboneInfo
-from mhpatchcore.calibration.conformal import calibrate
 from mhpatchcore.calibration.deciding_patches import stacked, unstacked
+from mhpatchcore.calibration.threshold import Calibration
 from mhpatchcore.config import Config
 from mhpatchcore.errors import ModelFileError, UserError, in_one_line
 from mhpatchcore.fitting.scale import Scale
@@ -29,7 +29,7 @@ from mhpatchcore.runtime.arrays import Array
 from mhpatchcore.runtime.files import atomic_path
 from mhpatchcore.runtime.urls import read_url, url_of
 
-FORMAT = 6
+FORMAT = 7
 MOST_HEADER = 100_000_000  # bytes, as in safetensors itself
 KEY, DIGEST = "mhpatchcore", "sha256"
 # what reading a file can raise that is not what it should be
@@ -144,7 +144,7 @@ def _document(model: Model) -> dict[str, Any]:
         "calibration": {
             "false_alarm": calibration.false_alarm,
             "method": calibration.method,
-            "rule": calibration.rule,
+            "by_hand": calibration.by_hand,
         },
         "images": list(model.images),
         "hashes": list(model.hashes),
@@ -205,12 +205,8 @@ def _model(document: dict[str, Any], tensors: dict[str, Array]) -> Model:
         [tensors[f"{i}.deciding.cells"] for i in every],
         [tensors[f"{i}.deciding.rows"] for i in every],
     )
-    calibration = calibrate(
-        tensors["calibration.scores"],
-        tensors["calibration.peaks"],
-        **document["calibration"],
-        deciding=deciding,
-    )
+    scores, peaks = tensors["calibration.scores"], tensors["calibration.peaks"]
+    calibration = Calibration(scores, peaks, **document["calibration"], deciding=deciding)
     return Model(
         config=Config.from_json(document["config"]),
         scales=tuple(scales),

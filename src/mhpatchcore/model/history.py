@@ -23,7 +23,7 @@ class Event:
     `what` is fit, update, merge or calibrate; `images` how many were new to it (those learnt from, or those of the
     threshold), `total` how many the model has learnt from since. `source` is where they came from: the absolute path of
     their folder, so that evidence finds them again. Who gets the model file can read it, like the images' names.
-    `who` did it and why (`note`) is known where somebody has said so.
+    `who` did it and why (`note`) is known where somebody has said so. `threshold` is one that was set by hand.
     """
 
     what: str
@@ -35,14 +35,17 @@ class Event:
     version: str
     who: str = ""
     note: str = ""
+    threshold: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
 
-def event(what: str, source: str, images: int, total: int, false_alarm: float) -> Event:
+def event(
+    what: str, source: str, images: int, total: int, false_alarm: float, threshold: float | None = None
+) -> Event:
     """Something that happens now, by this version."""
-    return Event(what, source, images, total, false_alarm, _now(), __version__)
+    return Event(what, source, images, total, false_alarm, _now(), __version__, threshold=threshold)
 
 
 def in_order(histories: Sequence[Sequence[Event]]) -> tuple[Event, ...]:

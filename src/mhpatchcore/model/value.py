@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mhpatchcore.calibration.conformal import Calibration
 from mhpatchcore.calibration.deciding_patches import NOT_LEARNT
+from mhpatchcore.calibration.threshold import Calibration
 from mhpatchcore.config import Config
 from mhpatchcore.fitting.duplicates import SIDE
 from mhpatchcore.fitting.passes import Fitted
@@ -69,7 +69,7 @@ class Model:
     @property
     def no_threshold(self) -> str:
         """Why it has no threshold; empty if it has one."""
-        if self.calibration.n:
+        if self.calibration.judges:
             return ""
         if self.n_learnt == 1:
             return "it has learnt from a single image"
@@ -78,15 +78,17 @@ class Model:
         return "its images are near-duplicates of each other, and say no more than one of them"
 
     @property
-    def decided_alone(self) -> tuple[str | None, float] | None:
-        """The image that alone decides the threshold, by its name if it has one, and the threshold without it."""
-        alone = self.calibration.decided_alone
-        if alone is None:
-            return None
-        place, without = alone
+    def odd_images(self) -> dict[str, float]:
+        """The scores of calibration images that lie far beyond all others, by name; "" for one that was not learnt."""
+        return {
+            self._calibrating(place): float(self.calibration.scores[place]) for place in self.calibration.odd
+        }
+
+    def _calibrating(self, place: int) -> str:
+        """The name of a calibration image, by its place among the scores."""
         deciding = self.calibration.deciding
         image = deciding[place].image if place < len(deciding) else NOT_LEARNT
-        return None if image == NOT_LEARNT else self.images[image], without
+        return "" if image == NOT_LEARNT else self.images[image]
 
     @property
     def patches(self) -> int:

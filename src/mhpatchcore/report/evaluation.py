@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from mhpatchcore.calibration.choices import cautions
 from mhpatchcore.detector import Detector
 from mhpatchcore.evaluation.evaluate import Evaluation, Judged, evaluate
 from mhpatchcore.inputs.datasets import Dataset
@@ -101,6 +102,7 @@ def render(
         promise=wording.promise(evaluation, detector),
         tested_on=wording.tested_on(evaluation),
         tiles=wording.tiles(evaluation),
+        cautions=cautions(detector.calibration, detector.model.odd_images),
         figures=_figures(evaluation),
         kinds=wording.kind_rows(evaluation),
         names=names,

@@ -11,6 +11,7 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
+from mhpatchcore.calibration.choices import cautions, choices
 from mhpatchcore.detector import Detector, Study
 from mhpatchcore.errors import ImageError
 from mhpatchcore.inputs.views import opened
@@ -55,6 +56,8 @@ def render(study: Study, name: str, telemetry: Mapping[str, Any]) -> str:
         name=name,
         headline=_headline(detector),
         promise=wording.threshold_promise(detector.calibration),
+        choices=choices(detector.calibration),
+        cautions=cautions(detector.calibration, detector.model.odd_images),
         tiles=_tiles(detector),
         figures=_figures(study),
         coverage_note=(
@@ -89,13 +92,13 @@ def _tiles(detector: Detector) -> list[Tile]:
         ),
         Tile("Dimensions", kept, f"of {scales[0].backbone.info.dim}, with {retained} of the variance"),
     ]
-    if not calibration.n:
+    if not calibration.judges:
         return [*tiles, Tile("Threshold", "none", "the model is not calibrated, so it judges no image")]
     threshold = wording.number(calibration.threshold)
     return [
         *tiles,
         Tile("Image threshold", threshold, f"from {calibration.n} images, {calibration.method}"),
-        Tile("False alarms", percent(calibration.supported_rate), "of good parts, as the threshold promises"),
+        Tile("False alarms", percent(calibration.expected_rate), "of good parts, as these images tell"),
     ]
 
 

@@ -90,7 +90,6 @@ def _tiles(look: Look) -> list[Tile]:
     copies = len(look.images) - look.distinct
     behind = f"a pixel of the finest shows {shown_by_a_pixel(look)}"
     n = min(look.distinct, look.config.calibration_images)
-    rate = max(look.config.false_alarm, 1 / (n + 1))
     return [
         Tile(
             "Images", str(len(look.images)), f"{copies} of them near-duplicates" if copies else "all differ"
@@ -99,7 +98,9 @@ def _tiles(look: Look) -> list[Tile]:
         Tile("Kind", kind, _share(alike, look, f"{len(look.kinds)} kinds")),
         Tile("Views", ", ".join(map(str, look.config.sizes)), behind),
         Tile(
-            "False alarms", percent(rate), f"the least that {n} calibration images can promise, of good parts"
+            "False alarms",
+            percent(look.config.false_alarm),
+            f"of good parts, as {n} calibration images can tell",
         )
         if n > 1
         else Tile("Threshold", "none", "one image gives none"),

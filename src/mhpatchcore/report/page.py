@@ -11,6 +11,7 @@ import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from mhpatchcore.calibration.choices import share
 from mhpatchcore.report import wording
 from mhpatchcore.report.drawing import OUTLINE
 from mhpatchcore.report.pictures import encoded, heat_layer
@@ -31,6 +32,7 @@ def render_page(template: str, **context: Any) -> str:
         "four_digits": wording.four_digits,
         "number": wording.number,
         "relative": wording.relative,
+        "share": share,
     }
     scale = np.linspace(0, 2, 128, dtype=np.float32)[None].repeat(8, 0)
     return environment.get_template(template).render(

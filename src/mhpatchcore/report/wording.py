@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any
 
 from mhpatchcore import __version__
-from mhpatchcore.calibration.conformal import Calibration
+from mhpatchcore.calibration.threshold import Calibration
 from mhpatchcore.config import Config
 from mhpatchcore.detector import Detector
 from mhpatchcore.evaluation.evaluate import Evaluation
@@ -108,18 +108,17 @@ def promise(evaluation: Evaluation, detector: Detector) -> str:
 
 def threshold_promise(calibration: Calibration) -> str:
     """What the threshold was made to hold."""
-    if not math.isfinite(calibration.threshold):
+    if not calibration.judges:
         return "The model has no threshold: it scores images, but rejects none."
-    text = (
-        f"The image threshold of {number(calibration.threshold)} was set from {calibration.n} good images to reject "
-        f"about {percent(calibration.supported_rate)} of good parts"
+    threshold = f"The image threshold of {number(calibration.threshold)}"
+    if calibration.n == 0:
+        return f"{threshold} was set by hand; how many good parts it rejects is not known."
+    low, high = (percent(one) for one in calibration.interval)
+    set_by = "was set by hand; by" if calibration.by_hand is not None else "was set from"
+    return (
+        f"{threshold} {set_by} {calibration.n} good images, it should reject about "
+        f"{percent(calibration.expected_rate)} of good parts, {low} to {high} in nine of ten cases."
     )
-    if calibration.rule == "rank":
-        low, high = calibration.interval
-        text += f", {percent(low)} to {percent(high)} in nine of ten cases"
-    if calibration.supported_rate > calibration.false_alarm:
-        text += f" (so few images cannot support the {percent(calibration.false_alarm)} that was asked for)"
-    return text + "."
 
 
 def tested_on(evaluation: Evaluation) -> str:

@@ -9,15 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from mhpatchcore.calibration.conformal import Calibration
+from mhpatchcore.calibration.threshold import Calibration
 from mhpatchcore.deploy.serve.images import Sent
 from mhpatchcore.deploy.serve.registry import Served
 from mhpatchcore.model.history import Event
 from mhpatchcore.result import Result
 from mhpatchcore.runtime.texts import representable, without_paths
 
-RATES = 100  # steps of the slider
-LARGEST_RATE = 0.5
+RATES = np.round(np.geomspace(0.002, 0.5, 60), 4)  # steps of the slider
 
 
 def model_facts(served: Served, observed: dict[str, Any], problem: str | None) -> dict[str, Any]:
@@ -62,16 +61,14 @@ def event_facts(event: Event) -> dict[str, Any]:
 
 
 def rates(calibration: Calibration, recent: Sequence[float]) -> list[dict[str, Any]]:
-    """For a slider: at rates that the calibration supports the threshold, and the share of scores above it.
+    """For a slider: rates, smallest first, with the threshold of each and the share of scores above it.
 
-    >>> from mhpatchcore.calibration.conformal import calibrate
+    >>> from mhpatchcore.calibration.threshold import calibrate
     >>> scores = np.arange(1, 10, dtype=np.float32)
-    >>> rates(calibrate(scores, scores, 0.1, "held-out"), [5.5, 9.5])[0]
-    {'false_alarm': 0.1, 'threshold': 9.0, 'share': 0.0, 'recent_share': 0.5}
+    >>> rates(calibrate(scores, scores, 0.1, "held-out"), [5.5, 9.5])[-1]
+    {'false_alarm': 0.5, 'threshold': 5.0, 'share': 0.444..., 'recent_share': 1.0}
     """
-    n = calibration.n
-    ranks: list[int] = sorted({int(rank) for rank in np.linspace(1, max(1, (n + 1) * LARGEST_RATE), RATES)})
-    steps = [calibration.at_rate(rank / (n + 1)) for rank in ranks if n]
+    steps = [calibration.at_rate(float(rate)) for rate in RATES if calibration.n]
     return [
         {
             "false_alarm": step.false_alarm,

@@ -67,7 +67,7 @@ class Observed:
             "rejected": tally.rejected,
             "observed_parts": len(self.scores(served)),
             "observed_rate": None if drift is None else drift.reject_rate,
-            "promised_rate": calibration.supported_rate if calibration.n else None,
+            "promised_rate": calibration.expected_rate if calibration.n else None,
             "rejects_p": None if drift is None else drift.rejects_p,
             "alarm": drift is not None and drift.rejects_p < ALARM,
         }

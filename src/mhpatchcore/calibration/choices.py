@@ -1,0 +1,117 @@
+"""What there is to choose from: rates of false alarms, their thresholds, and what each finds of known defects."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from mhpatchcore.calibration.threshold import Calibration
+from mhpatchcore.errors import UserError
+from mhpatchcore.runtime.arrays import Floats
+
+USUAL_RATES = (0.005, 0.01, 0.02, 0.05)
+LONG_TAIL = 1.25  # times the threshold at the largest usual rate
+MUCH_MORE = 0.1  # of the defects, which another rate would find
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A rate of false alarms, its threshold, how many of `of` known defects exceed it, and whether it is in use."""
+
+    false_alarm: float
+    threshold: float
+    found: int | None
+    of: int | None
+    in_use: bool
+
+
+def choices(
+    calibration: Calibration,
+    defects: Sequence[float] | Floats | None = None,
+    rates: Sequence[float] = USUAL_RATES,
+) -> list[Choice]:
+    """The choices at some rates and at the one in use, smallest rate first; `defects` are scores of known ones."""
+    if calibration.n == 0:
+        return []
+    usual = [(rate, calibration.at_rate(rate).threshold, False) for rate in rates]
+    in_use = (calibration.expected_rate, calibration.threshold, True)
+    if calibration.by_hand is None:
+        in_use = (calibration.false_alarm, calibration.threshold, True)
+    others = [one for one in usual if one[0] != in_use[0]]
+    scores = None if defects is None else np.asarray(defects, np.float64)
+    return [
+        Choice(
+            rate,
+            threshold,
+            None if scores is None else int((scores > threshold).sum()),
+            None if scores is None else len(scores),
+            used,
+        )
+        for rate, threshold, used in sorted([*others, in_use])
+    ]
+
+
+def better_choice(offered: Sequence[Choice]) -> Choice | None:
+    """The choice that finds many more defects than the one in use at a larger rate; None where none does."""
+    used = next((one for one in offered if one.in_use), None)
+    if used is None or not used.of or used.found is None:
+        return None
+    more = [
+        one
+        for one in offered
+        if one.false_alarm > used.false_alarm and (one.found or 0) - used.found > MUCH_MORE * used.of
+    ]
+    return max(more, key=lambda one: one.found or 0, default=None)
+
+
+def has_long_tail(calibration: Calibration) -> bool:
+    """Whether the oddest good parts make the threshold much higher than the largest usual rate would have it."""
+    at_most = calibration.at_rate(USUAL_RATES[-1]).threshold
+    return calibration.n > 0 and calibration.threshold > LONG_TAIL * at_most
+
+
+def cautions(calibration: Calibration, odd: Mapping[str, float]) -> list[str]:
+    """What to know before relying on the threshold: `odd` images by name with their scores, and a long tail."""
+    found = []
+    if odd:
+        names = ", ".join(name or "an image that was not learnt" for name in list(odd)[:3])
+        more = f" and {len(odd) - 3} more" if len(odd) > 3 else ""
+        found.append(
+            f"{names}{more}: far beyond all others ({max(odd.values()):.4g}), so parts like it are rejected; "
+            "if it is a good part, give more like it, if not, take it out"
+        )
+    if has_long_tail(calibration):
+        usual = USUAL_RATES[-1]
+        found.append(
+            f"the tail is long: at {share(usual)} the threshold would be {calibration.at_rate(usual).threshold:.4g}; "
+            "more good parts like the oddest ones bring it down"
+        )
+    return found
+
+
+def share(rate: float) -> str:
+    """A rate as a user would type it.
+
+    >>> share(0.02), share(0.005), share(0.0137), share(0.00012)
+    ('2%', '0.5%', '1.4%', '0.012%')
+    """
+    return f"{100 * rate:.2g}%"
+
+
+def rate_that_finds(calibration: Calibration, defects: Floats, share: float) -> float:
+    """The smallest rate of false alarms, in steps of a tenth of a percent, at which that share of defects is found.
+
+    >>> from mhpatchcore.calibration.threshold import calibrate
+    >>> scores = np.arange(1, 100, dtype=np.float32)
+    >>> rate_that_finds(calibrate(scores, scores, 0.01, "held-out"), np.array([70.5, 87.5, 120.0]), 0.6)
+    0.097
+    """
+    for step in range(1, 1000):
+        if float(np.mean(defects > calibration.at_rate(step / 1000).threshold)) >= share:
+            return step / 1000
+    raise UserError(
+        f"no threshold of this model finds {share:.0%} of these defects: they score like good parts; "
+        "ask for fewer, or look at what they are compared with"
+    )
