@@ -6,6 +6,9 @@ graph in ONNX Runtime, called from as many threads as there are cores, on views 
 no HTTP. The two take turns, and the median of their ratio is told: of images per second, where the clients take their
 share of the cores too, and of CPU time per image, which depends less on what else runs on the machine.
 
+Then parts come at a steady rate, as from a line, while no, some or many pages follow live (`serving_pages`). How long a
+verdict takes is counted from the moment at which the part came.
+
 Then as many requests as asked for are sent while the model file is replaced every second. Every answer is held against
 what the model of its hash must say; resident memory is looked at all along.
 """
@@ -31,7 +34,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.commands import Row, parser_of, shown, write_json
+from benchmarks.commands import Row, integers, parser_of, shown, write_json
 from mhpatchcore import Detector
 from mhpatchcore.inputs.folders import images_below
 from mhpatchcore.runtime.parallel import available_cores
@@ -49,6 +52,15 @@ THROUGHPUT = {
     "memory, MB": "{memory_mb:.0f}",
     "median, ms": "{median_ms:.0f}",
     "p99, ms": "{p99_ms:.0f}",
+}
+PAGES = {
+    "pages open": "{pages}",
+    "parts": "{parts}",
+    "median, ms": "{median_ms:.0f}",
+    "p99, ms": "{p99_ms:.0f}",
+    "p99, of that without pages": "{ratio:.2f}",
+    "pictures": "{pictures}",
+    "failed": "{failed}",
 }
 ENDURANCE = {
     "requests": "{requests}",
@@ -83,6 +95,11 @@ def main() -> None:
     parser.add_argument(
         "--requests", type=int, default=5000, help="while the model is replaced every second; 0: none"
     )
+    parser.add_argument("--pages", type=integers, default=[0, 3, 10], help="numbers of open pages")
+    parser.add_argument("--rate", type=float, default=2.0, help="parts a second, while pages are open")
+    parser.add_argument(
+        "--watched", type=float, default=60.0, help="seconds of each number of pages; 0: none"
+    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         found = run(options, Path(folder))
@@ -101,6 +118,8 @@ def run(options: argparse.Namespace, folder: Path) -> dict[str, list[Row]]:
         if options.rounds:
             row = _throughput(options, detector, images, bodies, process, port)
             found["throughput"] = shown([row], THROUGHPUT)
+        if options.watched:
+            found["pages"] = shown(_watched(options, bodies, port), PAGES)
         if options.requests:
             row = _endurance(options, detector, images, bodies, model, process, port)
             found["endurance"] = shown([row], ENDURANCE)
@@ -141,6 +160,44 @@ def _throughput(
         "median_ms": 1e3 * float(np.median(seconds)),
         "p99_ms": 1e3 * float(np.percentile(seconds, 99)),
     }
+
+
+def _watched(options: argparse.Namespace, bodies: Sequence[bytes], port: int) -> Iterator[Row]:
+    """How long verdicts take while pages are open."""
+    alone = None
+    for pages in options.pages:
+        command = [sys.executable, "-m", "benchmarks.serving_pages", port, pages, options.watched]
+        looking = (
+            subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, text=True) if pages else None
+        )
+        time.sleep(3)  # all of them are there
+        seconds = steady(port, bodies, options.rate, options.watched - 5)
+        told, _ = looking.communicate(timeout=120) if looking else ('{"pictures": 0, "failed": 0}', None)
+        p99 = 1e3 * float(np.percentile(seconds, 99))
+        alone = alone or p99
+        row = {
+            "pages": pages,
+            "parts": len(seconds),
+            "median_ms": 1e3 * float(np.median(seconds)),
+            "p99_ms": p99,
+        }
+        yield row | {"ratio": p99 / alone} | json.loads(told)
+
+
+def steady(port: int, bodies: Sequence[bytes], rate: float, seconds: float) -> list[float]:
+    """Seconds from each part's coming to its verdict, at a rate that does not depend on the answers."""
+    began, own = time.perf_counter() + 0.5, threading.local()
+
+    def one(i: int) -> float:
+        if not hasattr(own, "connection"):
+            own.connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        comes = began + i / rate
+        time.sleep(max(0.0, comes - time.perf_counter()))
+        assert _ask(own.connection, bodies[i % len(bodies)]) is not None
+        return time.perf_counter() - comes
+
+    with ThreadPoolExecutor(16) as threads:
+        return list(threads.map(one, range(int(rate * seconds))))
 
 
 def _endurance(

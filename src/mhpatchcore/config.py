@@ -23,7 +23,7 @@ CHOICES = {
     "reduction": ("pca", "ipca", "none"),
     "metric": ("mahalanobis", "euclidean"),
     "constructor": ("always-full", "tree", "offline-greedy", "kmeans", "geores"),
-    "start": ("first", "centre", "random"),
+    "start": ("first", "farthest", "random"),
     "score": ("max", "reweighted", "map-max"),
     "calibration": ("cross-image", "held-out", "none"),
     "precision": ("fp32", "int8", "auto"),
@@ -204,8 +204,8 @@ def of_its_kind(name: str, value: Any) -> Any:
     >>> import numpy as np
     >>> of_its_kind("K", np.int64(5)), of_its_kind("sigma", 2), of_its_kind("resize", None)
     (5, 2.0, None)
-    >>> of_its_kind("false_alarm", "5%")
-    0.05
+    >>> of_its_kind("false_alarm", "5%"), of_its_kind("resize", "none")
+    (0.05, None)
     """
     if name == "layers":
         if isinstance(value, str) or not all(isinstance(layer, str) for layer in value or ()):
@@ -219,14 +219,15 @@ def of_its_kind(name: str, value: Any) -> Any:
         return parse_roi(value)
     if name not in _hints():
         raise UserError(f"unknown setting '{name}'; there are: {', '.join(sorted(_hints()))}")
+    hint = _hints()[name]
+    wanted = getattr(hint, "__args__", (hint,))
+    # TOML and the command line know no None: there it is a word
+    if (value is None or (isinstance(value, str) and value == "none")) and type(None) in wanted:
+        return None
     if name in SHARES and isinstance(value, str):
         with suppress(ValueError):
             return parse_share(value)
         raise UserError(f"{name} must be a share such as 5% or 0.05, not {value!r}")
-    hint = _hints()[name]
-    wanted = getattr(hint, "__args__", (hint,))
-    if value is None and type(None) in wanted:
-        return None
     for kind in wanted:
         is_bool = isinstance(value, bool)
         if kind in KINDS and isinstance(value, KINDS[kind][0]) and is_bool == (kind is bool):

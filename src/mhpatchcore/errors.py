@@ -30,6 +30,10 @@ class ImageError(UserError):
     exit_code = 3
 
 
+class ImageTooLargeError(ImageError):
+    """An image has more pixels than are read."""
+
+
 class ModelFileError(UserError):
     """A model file is missing, truncated, foreign or from a newer version."""
 

@@ -213,6 +213,16 @@ def test_a_fit_makes_its_bank_of_mixed_images(folder: Path, detector: Detector) 
     assert np.array_equal(in_order.scales[0].moments.M2, detector.scales[0].moments.M2)
 
 
+@pytest.mark.parametrize(("policy", "jitters"), [("none", True), (0.0, False)])
+def test_without_shrinkage_jitter_acts_alone_and_without_a_policy_the_floor(
+    policy: str | float, jitters: bool
+) -> None:
+    # fewer patches than dimensions: the covariance is singular
+    config = SMALL.with_changes(sizes=32, shrinkage=policy, reduction="none", calibration="none")
+    whitening = Detector.fit(vials(0, 2), config).scales[0].whitening
+    assert (whitening.lam, whitening.jitter > 0) == (0.0, jitters)
+
+
 @pytest.mark.parametrize("policy", ["oas", "rblw", "ledoit-wolf", "none", 0.0, 0.5])
 def test_every_shrinkage_policy_fits(folder: Path, descriptors: np.ndarray, policy: str | float) -> None:
     detector = Detector.fit(folder, SMALL.with_changes(shrinkage=policy, reduction="none"))

@@ -56,8 +56,9 @@ def load_custom(
     made_for = (description["size"][0], description["size"][1])
     size = size or made_for
     layers = tuple(layers) or tuple(description["outputs"])
-    if descriptor in ("", "published"):
-        descriptor = description.get("descriptor", "concat")
+    if descriptor == "published":
+        descriptor = "patchcore"
+    descriptor = descriptor or description.get("descriptor", "concat")
     network = _read_network(path, size)
     maps = _feature_maps(network, size, made_for, layers, path)
 

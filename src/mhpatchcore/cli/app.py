@@ -28,6 +28,7 @@ from mhpatchcore.cli import (
     serve,
     store,
     update,
+    verdicts,
     watch,
 )
 
@@ -53,6 +54,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "bundle": bundle.bundle,
     "verify": bundle.verify,
     "serve": serve.serve,
+    "verdicts": verdicts.verdicts,
     "watch": watch.watch,
     "ranks": ranks.ranks,
     "store": store.store,

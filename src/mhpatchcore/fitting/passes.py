@@ -90,7 +90,8 @@ def learn(
             moments = _with_previous(extraction.moments, previous, scale)
             reduction = _reduction(extraction, moments, scale, config, bool(previous))
             lam = choose_shrinkage(extraction, moments, reduction, scale, config, execution)
-            whitening = fit_whitening(moments, reduction, lam, config.floor, config.metric)
+            floor = 0.0 if config.shrinkage == "none" else config.floor  # the paper's "jitter only"
+            whitening = fit_whitening(moments, reduction, lam, floor, config.metric)
             advance(1)
         give_back()
         with execution.phase("bank", len(extraction.learnt)) as advance:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from mhpatchcore.errors import ImageError, ImageWarning
+from mhpatchcore.errors import ImageError, ImageTooLargeError, ImageWarning
 from mhpatchcore.inputs.deep import (
     Depth,
     UnknownTiffError,
@@ -142,7 +142,7 @@ def open_image(name: str | Path, whole: bool = True) -> Iterator[Image.Image]:
             raise UnidentifiedImageError from None
         with image:
             if image.width * image.height > MOST_PIXELS:
-                raise ImageError(
+                raise ImageTooLargeError(
                     f"image {name} has {image.width} × {image.height} pixels, more than the {MOST_PIXELS // 10**6} "
                     "million that are read: save it smaller, or cut it into several images"
                 )

@@ -20,6 +20,7 @@ from mhpatchcore.errors import UserError
 from mhpatchcore.runtime.urls import check_writable, url_of, write_url
 
 NAME = 32
+FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet takes for the beginning of one
 
 
 @contextmanager
@@ -122,8 +123,25 @@ def write_text(target: str | Path, text: str) -> None:
 
 def write_csv(target: str | Path, columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
     """Write a table with a header atomically; what is in no column is left out."""
+    write_text(target, csv_text(columns, rows))
+
+
+def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, Any]], header: bool = True) -> str:
+    """Comma-separated lines; what is in no column is left out.
+
+    A text that a spreadsheet would run as a formula gets an apostrophe, which spreadsheets take for "this is text".
+
+    >>> print(csv_text(["image", "score"], [{"image": "=HYPERLINK(1)", "score": -1.5}]), end="")
+    image,score
+    '=HYPERLINK(1),-1.5
+    """
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, extrasaction="ignore", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    write_text(target, text.getvalue())
+    if header:
+        writer.writeheader()
+    writer.writerows({name: _no_formula(value) for name, value in row.items()} for row in rows)
+    return text.getvalue()
+
+
+def _no_formula(value: Any) -> Any:
+    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
-from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import PurePath
 from typing import Any
 
 import numpy as np
 
 from mhpatchcore.calibration.threshold import Calibration
+from mhpatchcore.deploy.record import in_utc
 from mhpatchcore.deploy.serve.images import Sent
+from mhpatchcore.deploy.serve.refusals import Refused
 from mhpatchcore.deploy.serve.registry import Served
 from mhpatchcore.model.history import Event
 from mhpatchcore.result import Result
@@ -81,29 +84,51 @@ def rates(calibration: Calibration, recent: Sequence[float]) -> list[dict[str, A
 
 
 def part_answer(
-    id_: str, at: str, sent: Sent, served: Served, result: Result, seconds: dict[str, float]
+    sent: Sent,
+    served: Served,
+    outcome: Result | Refused,
+    seconds: dict[str, float],
+    trial: bool,
 ) -> dict[str, Any]:
-    """What is told of a scored part; `sha256` is that of the model file that judged it."""
-    told = result.to_json()
-    return _told(
+    """What is told of a part: its result, or why there is none, in which case it is rejected.
+
+    `sha256` is that of the model file that judged it, `image_sha256` that of the image.
+    """
+    told = _unjudged(served, outcome) if isinstance(outcome, Refused) else _judged(outcome)
+    answer: dict[str, Any] = representable(
         {
-            "id": id_,
-            "at": at,
+            "id": secrets.token_hex(8),
+            "at": in_utc(datetime.now(UTC)),
             "part": sent.part,
             "name": sent.name,
             "model": served.name,
             "sha256": served.sha256,
-            **{name: told[name] for name in ("score", "threshold", "p_value", "verdict", "is_rejected")},
-            "size": result.size,
-            "regions": [asdict(region) for region in result.regions],
+            "image_sha256": sent.sha256,
+            **told,
             "seconds": {name: round(value, 6) for name, value in seconds.items()},
+            "trial": trial,
         }
     )
+    return answer
 
 
-def broken_answer(sent: Sent, served: Served, message: str) -> dict[str, Any]:
-    """What is told of one image among others that has no result."""
-    return {"id": None, "part": sent.part, "name": sent.name, "model": served.name, "error": message}
+def _judged(result: Result) -> dict[str, Any]:
+    told = result.to_json()
+    del told["image"]
+    return {**told, "reason": None, "size": result.size}
+
+
+def _unjudged(served: Served, refused: Refused) -> dict[str, Any]:
+    return {
+        "score": None,
+        "threshold": served.detector.threshold,
+        "verdict": "rejected",
+        "is_rejected": True,
+        "p_value": None,
+        "regions": [],
+        "reason": refused.message,
+        "size": None,
+    }
 
 
 def _share_above(scores: Any, threshold: float) -> float:

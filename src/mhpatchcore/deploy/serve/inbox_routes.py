@@ -19,11 +19,11 @@ from mhpatchcore.deploy.serve import inbox_schema as schema
 from mhpatchcore.deploy.serve.bodies import images_of, json_of
 from mhpatchcore.deploy.serve.images import as_source
 from mhpatchcore.deploy.serve.parts import Part as Scored
-from mhpatchcore.deploy.serve.refusals import Refused, unknown, unreadable
+from mhpatchcore.deploy.serve.refusals import Refused, of_user_error, unknown, unreadable
 from mhpatchcore.deploy.serve.registry import Served
 from mhpatchcore.deploy.serve.schema import problems
 from mhpatchcore.deploy.serve.service import Service
-from mhpatchcore.deploy.serve.v1 import check_token, service_of
+from mhpatchcore.deploy.serve.v1 import check_token, rejected, service_of
 from mhpatchcore.errors import UserError
 from mhpatchcore.report.drawing import SCREEN, screen_pixels
 from mhpatchcore.runtime.texts import representable, without_paths
@@ -85,10 +85,10 @@ async def add(
             raise unreadable("an image is labelled with ?model=NAME&label=good")
         images, _ = await images_of(request, service.limits, [part])
         with service.pool.place():
-            (outcome,) = await service.score(model, images[:1])
-        if isinstance(outcome, Refused):
-            raise outcome
-        scored, said = outcome, label
+            (scored,) = await service.score(model, images[:1], trial=True)
+        if scored.refused is not None:
+            return rejected(scored)
+        said = label
     kept = await _done(lambda: _kept(jobs.inbox, scored, said, who, note))
     return JSONResponse(_facts(service, kept), 201)
 
@@ -234,7 +234,7 @@ async def _done(work: Callable[[], Out]) -> Out:
     except (ModelChangedError, NotReadyError) as error:
         raise Refused(409, "changed", str(error)) from error
     except UserError as error:
-        raise unreadable(str(without_paths(str(error)))) from error
+        raise of_user_error(error) from error
 
 
 def _kept(inbox: Inbox, scored: Scored, label: str, who: str, note: str) -> Part:
