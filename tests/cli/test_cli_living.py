@@ -112,12 +112,12 @@ def test_wrong_usage_is_one_line(run: Run, model: Path, fresh: Path, tmp_path: P
     assert_one_line_error(run("calibrate", model, "--false-alarm", "2"), 2, "between 0 and 1")
     assert_one_line_error(run("calibrate", model, "--with", tmp_path / "none"), 2, "none")
     assert_one_line_error(run("update", model, fresh, "-o", tmp_path), 2, "it is a folder")
-    (tmp_path / "bad").mkdir()
-    (tmp_path / "bad" / "a.png").write_bytes(b"torn")
+    (tmp_path / "torn").mkdir()
+    (tmp_path / "torn" / "a.png").write_bytes(b"torn")
     before = files_below(tmp_path)
     out = ("-o", tmp_path / "new.mhpc")
-    assert_one_line_error(run("update", model, tmp_path / "bad", *out), 3, "a.png")
-    assert_one_line_error(run("calibrate", model, "--with", tmp_path / "bad", *out), 3, "a.png")
+    assert_one_line_error(run("update", model, tmp_path / "torn", *out), 3, "a.png")
+    assert_one_line_error(run("calibrate", model, "--with", tmp_path / "torn", *out), 3, "a.png")
     assert files_below(tmp_path) == before
 
 

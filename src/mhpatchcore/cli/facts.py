@@ -125,14 +125,9 @@ def choice_lines(offered: Sequence[Choice]) -> list[str]:
 
 def warn_without_threshold(detector: Detector, path: Path) -> bool:
     """Say what to do about a model without a threshold; whether it is one."""
-    if detector.calibration.judges:
+    why = detector.model.no_threshold
+    if not why:
         return False
-    if detector.model.n_learnt == 1:
-        why = "it has learnt from a single image"
-    elif detector.config.calibration == "none":
-        why = "it was not calibrated"
-    else:
-        why = "its images are near-duplicates of each other, and say no more than one of them"
     warn(
         f"{shown(path)} has no threshold, because {why}: give it good parts that it does not know, "
         f"`mhpatchcore calibrate {shown(path)} --with IMAGES -o {shown(path)}`, or a number, `--threshold 20`"

@@ -142,7 +142,7 @@ class _Given:
 
 
 def _refused(error: ImageError) -> ImageError:
-    return ImageError(f"{error} (--skip-broken learns from the other images)")
+    return ImageError(f"{error} (`skip_broken=True` learns from the other images)")
 
 
 def _given(job: Job, source: ImageLike) -> _Given:

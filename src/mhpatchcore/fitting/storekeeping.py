@@ -185,7 +185,7 @@ def _made_folder(top: Path) -> tuple[Path, int]:
             raise
     except OSError as error:
         raise UserError(
-            f"the store cannot be kept in {top}: {error.strerror}; make room, or name another folder with --store"
+            f"the store cannot be kept in {top}: {error.strerror}; make room, or name another folder (`store=FOLDER`)"
         ) from error
 
 
@@ -195,7 +195,7 @@ def _check_room(folder: Path, needed: int) -> None:
     if needed > free and needed - sum(entry.size for entry in entries_of(folder)) > free:
         raise UserError(
             f"the store needs {in_words(needed)} in {folder}, which has {in_words(free)} free: "
-            "name another folder with --store"
+            "name another folder (`store=FOLDER`)"
         )
 
 

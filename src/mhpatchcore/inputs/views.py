@@ -243,7 +243,7 @@ class Opened:
         if not found:
             raise ImageError(
                 f"the region of interest leaves nothing of image {self.name} ({wide} × {tall} pixels): "
-                "give a larger one, or --size"
+                "give a larger one, or larger views"
             )
         return found
 

@@ -79,6 +79,17 @@ class Model:
         return sum(len(scale.raw) for scale in self.scales)
 
     @property
+    def no_threshold(self) -> str:
+        """Why it has no threshold; empty if it has one."""
+        if self.calibration.judges:
+            return ""
+        if self.n_learnt == 1:
+            return "it has learnt from a single image"
+        if self.config.calibration == "none":
+            return "it was not calibrated"
+        return "its images are near-duplicates of each other, and say no more than one of them"
+
+    @property
     def odd_images(self) -> dict[str, float]:
         """The scores of calibration images that lie far beyond all others, by name; "" for one that was not learnt."""
         return {
