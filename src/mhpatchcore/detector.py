@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, overload
 from mhpatchcore.calibration.threshold import Calibration
 from mhpatchcore.config import Config, Size
 from mhpatchcore.errors import ImageError, ModelFileError, UserError, in_one_line
+from mhpatchcore.fitting.augmenting import to_be_tried
 from mhpatchcore.fitting.budget import within_budget
 from mhpatchcore.fitting.dask_executor import DaskExecutor
 from mhpatchcore.fitting.execution import Execution
@@ -135,6 +136,7 @@ class Detector:
         images, names = given.images, given.names
         check_can_be_listed(names)
         networks, config = load_networks(config, images, weights)
+        config = config.with_changes(augment=to_be_tried(config, len(images)))
         execution = within_budget(execution, networks, config, images)
         study = studied(images, networks, config, execution, checks or ImageChecks())
         left_out = set(study.excluded)
@@ -142,7 +144,7 @@ class Detector:
         happened = event("fit", given.source, learnt, learnt, config.false_alarm)
         kept = tuple(name for i, name in enumerate(names) if i not in left_out)
         excluded = tuple(names[i] for i in study.excluded)
-        model = Model.of(config, study.fitted, kept, [], (happened,), excluded)
+        model = Model.of(study.config, study.fitted, kept, [], (happened,), excluded)
         suspects = () if study.ranking is None else named_suspects(study.ranking, images, names, left_out)
         return Study(Detector(model), suspects, study.coverage, given.passed_over)
 
@@ -267,7 +269,6 @@ class Detector:
             views=views,
             window=self.config.views[0].window,
             area=source.area,
-            pose=source.pose,
         )
 
     def with_roi(self, roi: Any) -> Detector:

@@ -43,9 +43,20 @@ def test_what_is_printed(run: Run, good: Path, tmp_path: Path) -> None:
     assert (ran.code, ran.err) == (0, "")
     assert f"{model}: learnt from 4 images" in ran.out
     assert "200 rows" in ran.out and f"mhpatchcore score {model}" in ran.out
-    assert "4 calibration images support no smaller rate; 1.00% needs 99" in ran.out
+    assert "about 3% of good parts" in ran.out and "good parts rejected" in ran.out
     assert files_below(tmp_path) == ["new/part.mhpc"]
     assert len(Detector.load(model).model.images) == 4
+
+
+def test_copies_are_told_with_what_they_cost(run: Run, good: Path, tmp_path: Path) -> None:
+    model = tmp_path / "part.mhpc"
+    ran = run("fit", good, "-o", model, *SMALL, "--augment", "flips")
+    assert (
+        "copies     flips: each image is learnt in 8 views, which takes as long as 8 times the images"
+        in ran.out
+    )
+    assert json.loads(run("info", model, "--json").out)["augment"] == "flips"
+    assert "copies      flips" in run("info", model).out
 
 
 def test_one_image_gives_a_model_without_a_threshold(run: Run, good: Path, tmp_path: Path) -> None:

@@ -18,8 +18,8 @@ from mhpatchcore.cluster.page import render
 from mhpatchcore.config import parse_sizes
 from mhpatchcore.fitting.executor import Processes, Threads
 
-SMALL = ("--size", "64", "-K", "50", "--local-rows", "32", "-q")
-CONFIG = Config(sizes=parse_sizes("64"), K=50, m_c=32)
+SMALL = ("--augment", "none", "--size", "64", "-K", "50", "--local-rows", "32", "-q")
+CONFIG = Config(augment="none", sizes=parse_sizes("64"), K=50, m_c=32)
 
 
 @pytest.fixture

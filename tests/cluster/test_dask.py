@@ -27,8 +27,10 @@ dask_clusters = pytest.importorskip("mhpatchcore.cluster.dask")
 
 __all__ = ["graphs", "run"]  # fixtures
 
-SMALL = Config(sizes=64, K=60, m_c=20, layers=("block2", "block4"), chunk_images=2)
+SMALL = Config(augment="none", sizes=64, K=60, m_c=20, layers=("block2", "block4"), chunk_images=2)
 OPTIONS = (
+    "--augment",
+    "none",
     "--size",
     "64",
     "-K",

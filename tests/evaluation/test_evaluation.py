@@ -147,7 +147,8 @@ def test_a_mask_that_marks_nothing_is_a_problem(vials: Dataset, tmp_path: Path) 
 
 
 def fitted_on(paths: Sequence[Path], **settings: Any) -> Detector:
-    return Detector.fit([*paths], Config(sizes=96, K=100).with_changes(**settings), all_good=True)
+    config = Config(sizes=96, K=100, augment="none").with_changes(**settings)
+    return Detector.fit([*paths], config, all_good=True)
 
 
 def test_learnt_images_are_left_out_and_named(vials: Dataset) -> None:

@@ -16,7 +16,7 @@ from mhpatchcore.demo.dataset import vial_image
 from mhpatchcore.model.file import to_bytes
 from mhpatchcore.model.merge import merged
 
-SMALL = Config(sizes=96, K=300, m_c=64)
+SMALL = Config(augment="none", sizes=96, K=300, m_c=64)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -10,6 +10,7 @@ from typing import Any
 from mhpatchcore.calibration.choices import Choice, better_choice, cautions, choices, share
 from mhpatchcore.cli.console import counted, printable, warn
 from mhpatchcore.detector import Detector
+from mhpatchcore.inputs.turns import TURNS
 from mhpatchcore.model.history import Event
 from mhpatchcore.runtime.urls import shown
 
@@ -25,6 +26,7 @@ def summary(detector: Detector, path: Path) -> dict[str, Any]:
         "weights_source": info.weights_source,
         "weights_sha256": info.weights_sha256,
         "precision": info.precision,
+        "augment": model.config.augment,
         "rows": model.rows,
         "scales": [
             {
@@ -60,6 +62,17 @@ def bank_note(detector: Detector) -> str:
     if len(notes) > 1:
         notes = [f"{note} at {size}" for note, size in zip(notes, model.config.sizes, strict=True)]
     return ", ".join(notes)
+
+
+def copies_note(detector: Detector) -> str:
+    """Which turned copies of the images were learnt too, and what they cost."""
+    augment = detector.config.augment
+    views = len(TURNS[augment])
+    if views == 1:
+        return "none: the images are learnt as they lie"
+    return (
+        f"{augment}: each image is learnt in {views} views, which takes as long as {views} times the images"
+    )
 
 
 def threshold_note(detector: Detector) -> str:

@@ -28,7 +28,7 @@ from mhpatchcore.cli.console import (
     progress_display,
     warn_and_keep,
 )
-from mhpatchcore.cli.facts import bank_note, print_threshold, summary, warn_without_threshold
+from mhpatchcore.cli.facts import bank_note, copies_note, print_threshold, summary, warn_without_threshold
 from mhpatchcore.cli.paths import check_file, given_images
 from mhpatchcore.cli.running import ClusterOption, running_on
 from mhpatchcore.cli.settings import PresetOption, SettingsOption, WeightsOption, settings_from, with_settings
@@ -167,6 +167,7 @@ def _print(
     weights = f"weights {facts['weights_sha256'][:12]} ({facts['weights_source']})"
     print(f"  backbone   {facts['backbone']}, {weights}")
     print(f"  bank       {bank_note(study.detector)}")
+    print(f"  copies     {copies_note(study.detector)}")
     print_threshold(study.detector, "  threshold  ")
     if study.passed_over:
         kinds = ", ".join(f"{n} {kind or 'without a suffix'}" for kind, n in facts["passed_over"].items())

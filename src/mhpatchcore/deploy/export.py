@@ -115,10 +115,6 @@ def _check(config: Config) -> None:
             "a model with a region of interest cannot be exported: score with mhpatchcore itself, "
             "or cut the images to the region, fit them without a region, and export that"
         )
-    if config.pose != "none":
-        raise UserError(
-            "a model that turns parts to one direction cannot be exported: score with mhpatchcore itself"
-        )
     if config.resize is not None and config.resize.bit_count() > 1:
         raise UserError(
             f"a model with resize = {config.resize} cannot be exported, as its crops would be rounded differently: "

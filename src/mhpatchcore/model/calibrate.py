@@ -64,7 +64,8 @@ def _held_out_calibration(
 ) -> Calibration:
     """Scores of images that the model has not learnt from, and that are not among the `known` ones already."""
     networks = [replace(scale.backbone, threads=1) for scale in model.scales]
-    all_learnt = model.config.with_changes(calibration="none")  # no image of these is to be held out
+    # no image of these is to be held out, and none is learnt
+    all_learnt = model.config.with_changes(calibration="none", augment="none")
     with extracted(images, networks, all_learnt, execution, [model.previous]) as extraction:
         banks = [banked(scale, model.config) for scale in model.scales]
         wanted = one_of_each(extraction.learnt, duplicate_groups(extraction, ()), execution)

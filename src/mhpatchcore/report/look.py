@@ -169,13 +169,11 @@ def _rectangle(placed: Placed) -> str:
 
 
 def _outline(image: Opened) -> str:
-    """Its region of interest, which is drawn in the image as it was before it was turned."""
+    """Its region of interest."""
     if image.area is None:
         return ""
     whole, shape = (0, 0, *image.size), screen_size(*image.size, MASK_SIDE)
     inside = image.area.over(whole, *shape, image.size).astype(np.float32)
-    if image.pose is not None:
-        inside = image.pose.map_over(inside, whole, *shape)
     return outline_path(inside, 0.5, *image.size)
 
 

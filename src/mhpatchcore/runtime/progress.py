@@ -8,6 +8,7 @@ from typing import Any
 
 PHASES = {
     "extract": "reading images",
+    "augment": "trying copies",
     "moments": "whitening",
     "bank": "building the bank",
     "select": "selecting rows",
