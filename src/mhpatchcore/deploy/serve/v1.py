@@ -156,12 +156,13 @@ async def set_threshold(name: str, request: Request, service: Known) -> JSONResp
 
 @router.get("/models/{name}/drift", responses=schema.problems(404))
 async def drift(name: str, service: Known) -> JSONResponse:
-    """The scores of the last parts against those of the calibration: has the line changed?"""
+    """The last parts against those of the calibration: have the scores changed, or how the camera sees them?"""
     served = service.models[name]
     found = service.observed.drift(served)
     scores = service.observed.scores(served)
     told = {"n": 0, "verdict": "no parts to compare yet"} if found is None else found.to_json()
-    return JSONResponse(representable(told | {"scores": scores}))
+    camera = service.observed.camera(served).to_json()
+    return JSONResponse(representable(told | {"scores": scores, "camera": camera}))
 
 
 async def _add_extras(
