@@ -114,7 +114,9 @@ def test_page_tells_what_was_evaluated(vials: Dataset, median_detector: Detector
     info = median_detector.scales[0].backbone.info
     for fact in (info.name, info.weights_sha256, "peak RSS", "always-full"):
         assert fact in text
-    assert html.count("<tr>") == len(vials.test) + 5 + 1 + 3 + 3  # images, kinds, a phase, three headers, choices
+    assert (
+        html.count("<tr>") == len(vials.test) + 5 + 1 + 3 + 3
+    )  # images, kinds, a phase, three headers, choices
 
 
 def test_names_cannot_smuggle_in_markup(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from mhpatchcore.inputs.areas import Extent
 from mhpatchcore.runtime.arrays import Array, Floats, Mask
 
-MEASURES = ("brightness", "contrast", "sharpness", "noise", "red", "blue", "right", "down")
+MEASURES = ("brightness", "contrast", "sharpness", "noise", "red", "blue", "part_x", "part_y")
 BRIGHTNESS = np.array([0.299, 0.587, 0.114], np.float32)  # of red, green and blue (ITU-R BT.601)
 EVERY = 3  # so many rows there are for one in which steps are measured
 SHARPEST = 0.99  # the share of steps that are smaller than those of the sharpest edges

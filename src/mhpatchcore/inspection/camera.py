@@ -34,8 +34,8 @@ LESS_AND_MORE = {
     "noise": ("less noise", "more noise"),
     "red": ("less red", "more red"),
     "blue": ("less blue", "more blue"),
-    "right": ("left", "right"),
-    "down": ("up", "down"),
+    "part_x": ("left", "right"),
+    "part_y": ("up", "down"),
 }
 MOST_REFERENCES = 1000  # more of them say no more, and take time
 KNOWN = 0.9  # of the images on both sides must have a measure, or there is nothing to say
@@ -43,30 +43,29 @@ KNOWN = 0.9  # of the images on both sides must have a measure, or there is noth
 
 @dataclass(frozen=True)
 class Change:
-    """A measure that has changed: its medians, how many times half the learnt range it has moved, and the p-value."""
+    """A measure that has changed: its medians, and the p-value of the comparison."""
 
     measure: str
     reference: float
     recent: float
-    ranges: float
     p: float
 
     @property
     def words(self) -> str:
         """
-        >>> Change("brightness", 160, 136, 2.5, 1e-9).words, Change("right", 200, 190, 1.4, 1e-9).words
+        >>> Change("brightness", 160, 136, 1e-9).words, Change("part_x", 200, 190, 1e-9).words
         ('15 % darker', 'the part lies 10 px further left')
         """
         by = self.recent - self.reference
         what = LESS_AND_MORE[self.measure][by > 0]
-        if self.measure in ("right", "down"):
+        if self.measure in ("part_x", "part_y"):
             return f"the part lies {abs(by):.0f} px further {what}"
         return f"{abs(by) / self.reference:.0%} {what}".replace("%", " %", 1)
 
 
 @dataclass(frozen=True)
 class CameraDrift:
-    """What comparing n images with n_reference learnt ones says; the largest change comes first."""
+    """What comparing n images with n_reference learnt ones says."""
 
     n: int
     n_reference: int
@@ -96,8 +95,17 @@ def camera_drift(recent: ArrayLike, reference: ArrayLike, significance: float = 
     for name, new, old in zip(MEASURES, ours.T, theirs.T, strict=True):
         change = _change(name, new, old, significance / len(MEASURES))
         found += [] if change is None else [change]
-    found.sort(key=lambda change: -change.ranges)
     return CameraDrift(len(ours), len(theirs), tuple(found))
+
+
+def typical_image(measures: ArrayLike) -> int:
+    """Which of some images (n, m) is the most like all of them: the nearest to all medians, in units of the spread."""
+    every = np.asarray(measures, np.float64)
+    apart = np.abs(every - np.nanmedian(every, axis=0))
+    spread = np.nanmedian(apart, axis=0)
+    known = np.isfinite(spread) & (spread > 0)
+    away = (apart[:, known] / spread[known]).sum(axis=1)
+    return int(np.where(np.isfinite(away), away, np.inf).argmin())
 
 
 def _measured(rows: ArrayLike) -> Doubles:
@@ -116,5 +124,4 @@ def _change(name: str, recent: Doubles, reference: Doubles, significance: float)
     if low <= now <= high or abs(now - then) < LEAST[name] * abs(then):
         return None
     p = float(stats.mannwhitneyu(new, old).pvalue)
-    ranges = abs(now - then) / max((high - low) / 2, 1e-9)
-    return Change(name, float(then), now, float(ranges), p) if p < significance else None
+    return Change(name, float(then), now, p) if p < significance else None

@@ -215,16 +215,22 @@ def _normal_patch(
     if image < 0:
         return NormalPatch(None, None, distance)
     name, box = model.images[image], patch_box(own.backbone.info, *cell)
-    for file in filter(is_there, _candidates(name, folders)):
-        try:
-            if content_hash(file) == model.hashes[image]:
-                where = _geometry(model, scale, view, file)
-                pose = opened(file, model.config.views).pose if model.config.views[0].posed else None
-                placed = _in_image(pose, where.in_original(box, *own.size))
-                return NormalPatch(name, box, distance, str(file), placed)
-        except ImageError:
-            continue  # a file that cannot be read is as good as none
-    return NormalPatch(name, box, distance)
+    file = training_file(model, image, folders)
+    if file is None:
+        return NormalPatch(name, box, distance)
+    where = _geometry(model, scale, view, file)
+    pose = opened(file, model.config.views).pose if model.config.views[0].posed else None
+    placed = _in_image(pose, where.in_original(box, *own.size))
+    return NormalPatch(name, box, distance, str(file), placed)
+
+
+def training_file(model: Model, image: int, folders: Sequence[Path] = ()) -> Path | None:
+    """The file of a training image, if there is one of its name and content, which can be read."""
+    for file in filter(is_there, _candidates(model.images[image], folders)):
+        with suppress(ImageError):
+            if content_hash(file) == model.hashes[image] and size_of(file) is not None:
+                return file
+    return None
 
 
 def _in_image(pose: Pose | None, box: Box) -> Box:
@@ -238,8 +244,7 @@ def _in_image(pose: Pose | None, box: Box) -> Box:
 def _geometry(model: Model, scale: int, view: int, file: Path) -> Geometry:
     """Where a view of a training image lies in it."""
     size = size_of(file)
-    if size is None:
-        raise ImageError(f"cannot read image {file}; replace or remove it")
+    assert size is not None  # it has been read before
     return model.config.views[scale].geometries(*size)[view]
 
 
