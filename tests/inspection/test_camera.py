@@ -161,5 +161,9 @@ def test_monitor_tells_it_of_a_folder_and_of_a_table(run: Run, tmp_path: Path) -
     for one in told:
         assert one["camera"]["is_drift"] and one["camera"]["changes"][0]["words"].endswith(" % darker")
         assert one["camera"]["n"] == 12 and one["camera"]["n_reference"] == 8
+    ran = run("monitor", tmp_path / "part.mhpc", table, "--fail", "--plot", tmp_path / "drift.png")
+    assert ran.code == 1
+    with Image.open(tmp_path / "drift.png") as picture:  # with pictures below the curves
+        assert picture.height > 0.7 * picture.width
     ran = run("monitor", tmp_path / "part.mhpc", table, "--reference", table, "--fail")
     assert ran.code == 0 and "the images look as" in ran.out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from contextlib import suppress
 from dataclasses import dataclass
 from math import isclose, isfinite, nan
 from pathlib import Path
@@ -25,9 +26,10 @@ from mhpatchcore.detector import Detector
 from mhpatchcore.errors import ImageError, UserError
 from mhpatchcore.inputs.camera import MEASURES
 from mhpatchcore.inputs.sources import list_images
-from mhpatchcore.inspection.camera import camera_drift
+from mhpatchcore.inspection.camera import CameraDrift, camera_drift, typical_image
 from mhpatchcore.inspection.drift import SIGNIFICANCE, compare
-from mhpatchcore.runtime.arrays import Doubles
+from mhpatchcore.inspection.evidence import training_file
+from mhpatchcore.runtime.arrays import Array, Doubles
 
 
 def monitor(
@@ -71,7 +73,8 @@ def monitor(
     if plot is not None:
         from mhpatchcore.report.drift import write_plot
 
-        write_plot(plot, now.scores, detector.calibration.scores if known is None else known.scores, drift)
+        before = detector.calibration.scores if known is None else known.scores
+        write_plot(plot, now.scores, before, drift, _pictures(detector, camera, now.images[-1]))
     if as_json:
         print_json(drift.to_json() | {"camera": camera.to_json(), "plot": plot and str(plot)})
     else:
@@ -90,6 +93,19 @@ def monitor(
             print(f"open: {plot}")
     if fail and (drift.is_drift or camera.is_drift):
         raise typer.Exit(1)
+
+
+def _pictures(detector: Detector, camera: CameraDrift, newest: str) -> dict[str, Array]:
+    """If the camera has changed, a learnt image and the newest one, as far as they can be read."""
+    from mhpatchcore.report.drawing import screen_pixels
+
+    pictures, model = dict[str, Array](), detector.model
+    if camera.is_drift:
+        learnt = training_file(model, typical_image(model.measures))
+        for title, file in (("as it was learnt", learnt), (camera.verdict, newest)):
+            with suppress(ImageError):
+                pictures |= {title: screen_pixels(file, model.config.views[0].window)} if file else {}
+    return pictures
 
 
 @dataclass(frozen=True, eq=False)

@@ -101,10 +101,9 @@ def camera_drift(recent: ArrayLike, reference: ArrayLike, significance: float = 
 def typical_image(measures: ArrayLike) -> int:
     """Which of some images (n, m) is the most like all of them: the nearest to all medians, in units of the spread."""
     every = np.asarray(measures, np.float64)
-    apart = np.abs(every - np.nanmedian(every, axis=0))
-    spread = np.nanmedian(apart, axis=0)
-    known = np.isfinite(spread) & (spread > 0)
-    away = (apart[:, known] / spread[known]).sum(axis=1)
+    known = every[:, np.isfinite(every).any(axis=0)]
+    apart = np.abs(known - np.nanmedian(known, axis=0))
+    away = (apart / np.maximum(np.nanmedian(apart, axis=0), 1e-9)).sum(axis=1)
     return int(np.where(np.isfinite(away), away, np.inf).argmin())
 
 

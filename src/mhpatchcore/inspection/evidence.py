@@ -12,6 +12,7 @@ where layers contradict each other. They add up to 1.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -244,7 +245,8 @@ def _in_image(pose: Pose | None, box: Box) -> Box:
 def _geometry(model: Model, scale: int, view: int, file: Path) -> Geometry:
     """Where a view of a training image lies in it."""
     size = size_of(file)
-    assert size is not None  # it has been read before
+    if size is None:
+        raise ImageError(f"cannot read image {file}; replace or remove it")
     return model.config.views[scale].geometries(*size)[view]
 
 

@@ -165,6 +165,14 @@ async def drift(name: str, service: Known) -> JSONResponse:
     return JSONResponse(representable(told | {"scores": scores, "camera": camera}))
 
 
+@router.get(
+    "/models/{name}/reference.jpg", response_class=Response, responses=schema.problems(404, 422, 429, 503)
+)
+async def reference(name: str, request: Request, service: Known) -> Response:
+    """A typical image of those that were learnt, to be looked at beside one of the last parts."""
+    return Response(await drawn.reference(request, service, service.models[name]), media_type="image/jpeg")
+
+
 async def _add_extras(
     extras: dict[str, Any], request: Request, service: Service, part: Part, heat: str, evidence: bool
 ) -> None:
