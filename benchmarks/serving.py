@@ -6,6 +6,9 @@ graph in ONNX Runtime, called from as many threads as there are cores, on views 
 no HTTP. The two take turns, and the median of their ratio is told: of images per second, where the clients take their
 share of the cores too, and of CPU time per image, which depends less on what else runs on the machine.
 
+What HTTP costs is told by requests one after the other over a connection that is kept: for the health of the service,
+and for verdicts beside the seconds that they say they took.
+
 Then parts come at a steady rate, as from a line, while no, some or many pages follow live (`serving_pages`). How long a
 verdict takes is counted from the moment at which the part came.
 
@@ -19,8 +22,6 @@ import argparse
 import hashlib
 import http.client
 import json
-import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -28,19 +29,19 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from benchmarks.commands import Row, integers, parser_of, shown, write_json
+from benchmarks.serving_clients import ask, asked, cpu_of, resident, service, steady
 from mhpatchcore import Detector
 from mhpatchcore.inputs.folders import images_below
 from mhpatchcore.runtime.parallel import available_cores
 
 RATES = (0.05, 0.2)  # of the two models that replace each other
-SCORE = "/v1/models/part/score?map=none"
 THROUGHPUT = {
     "clients": "{clients}",
     "bare graph, images/s": "{bare:.1f}",
@@ -52,6 +53,12 @@ THROUGHPUT = {
     "memory, MB": "{memory_mb:.0f}",
     "median, ms": "{median_ms:.0f}",
     "p99, ms": "{p99_ms:.0f}",
+}
+HTTP = {
+    "health, ms": "{health_ms:.1f}",
+    "a verdict, ms": "{verdict_ms:.1f}",
+    "of it waiting, decoding and computing, ms": "{own_ms:.1f}",
+    "HTTP, ms": "{http_ms:.1f}",
 }
 PAGES = {
     "pages open": "{pages}",
@@ -73,15 +80,6 @@ ENDURANCE = {
     "at the end, MB": "{late_mb:.0f}",
     "at most, MB": "{most_mb:.0f}",
 }
-
-
-@dataclass(frozen=True)
-class Answered:
-    """One answer: which image, its seconds, and what was told; None where nothing was."""
-
-    image: int
-    seconds: float
-    told: dict[str, object] | None
 
 
 def main() -> None:
@@ -119,6 +117,7 @@ def run(options: argparse.Namespace, folder: Path) -> dict[str, list[Row]]:
             row = _throughput(options, detector, images, bodies, process, port)
             found["throughput"] = shown([row], THROUGHPUT)
         if options.watched:
+            found["http"] = shown([_http(bodies, port)], HTTP)
             found["pages"] = shown(_watched(options, bodies, port), PAGES)
         if options.requests:
             row = _endurance(options, detector, images, bodies, model, process, port)
@@ -162,6 +161,23 @@ def _throughput(
     }
 
 
+def _http(bodies: Sequence[bytes], port: int, times: int = 100) -> Row:
+    """What a request costs beside the work that it asks for."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    health, verdicts, own = [], [], []
+    for i in range(times):
+        started = time.perf_counter()
+        connection.request("GET", "/v2/health/live")
+        connection.getresponse().read()
+        answered = time.perf_counter()
+        told: Any = ask(connection, bodies[i % len(bodies)])
+        health.append(answered - started)
+        verdicts.append(time.perf_counter() - answered)
+        own.append(sum(told["seconds"].values()))
+    costs = {"health": health, "verdict": verdicts, "own": own, "http": np.subtract(verdicts, own)}
+    return {f"{name}_ms": 1e3 * float(np.median(seconds)) for name, seconds in costs.items()}
+
+
 def _watched(options: argparse.Namespace, bodies: Sequence[bytes], port: int) -> Iterator[Row]:
     """How long verdicts take while pages are open."""
     alone = None
@@ -182,22 +198,6 @@ def _watched(options: argparse.Namespace, bodies: Sequence[bytes], port: int) ->
             "p99_ms": p99,
         }
         yield row | {"ratio": p99 / alone} | json.loads(told)
-
-
-def steady(port: int, bodies: Sequence[bytes], rate: float, seconds: float) -> list[float]:
-    """Seconds from each part's coming to its verdict, at a rate that does not depend on the answers."""
-    began, own = time.perf_counter() + 0.5, threading.local()
-
-    def one(i: int) -> float:
-        if not hasattr(own, "connection"):
-            own.connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-        comes = began + i / rate
-        time.sleep(max(0.0, comes - time.perf_counter()))
-        assert _ask(own.connection, bodies[i % len(bodies)]) is not None
-        return time.perf_counter() - comes
-
-    with ThreadPoolExecutor(16) as threads:
-        return list(threads.map(one, range(int(rate * seconds))))
 
 
 def _endurance(
@@ -310,39 +310,6 @@ def per_second(work: Callable[[int], object], seconds: float) -> Speed:
     return Speed(calls / (time.perf_counter() - started), (time.process_time() - cpu) / calls)
 
 
-def asked(port: int, bodies: Sequence[bytes], clients: int, goes_on: Callable[[], bool]) -> list[Answered]:
-    """All answers to clients that ask one after the other, as long as `goes_on()`."""
-
-    def client(number: int) -> list[Answered]:
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-        answers, i = [], number
-        while goes_on():
-            image = i % len(bodies)
-            started = time.perf_counter()
-            told = _ask(connection, bodies[image])
-            answers.append(Answered(image, time.perf_counter() - started, told))
-            i += clients
-        connection.close()
-        return answers
-
-    with ThreadPoolExecutor(clients) as threads:
-        return [one for answers in threads.map(client, range(clients)) for one in answers]
-
-
-def _ask(connection: http.client.HTTPConnection, body: bytes) -> dict[str, object] | None:
-    try:
-        connection.request("POST", SCORE, body, {"Content-Type": "application/octet-stream"})
-        answer = connection.getresponse()
-        content = answer.read()
-        if answer.status != 200:
-            return None
-        told: dict[str, object] = json.loads(content)["results"][0]
-        return told
-    except (OSError, http.client.HTTPException):
-        connection.close()
-        return None
-
-
 def _for(seconds: float) -> Callable[[], bool]:
     end = time.perf_counter() + seconds
     return lambda: time.perf_counter() < end
@@ -358,41 +325,8 @@ def _count(n: int) -> Callable[[], bool]:
     return goes_on
 
 
-def cpu_of(process: int) -> float:
-    """Seconds of CPU time that a process has used."""
-    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 def digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def resident(process: int) -> float:
-    """Resident memory of a process now, in MB."""
-    pages = int(Path(f"/proc/{process}/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
-
-
-@contextmanager
-def service(model: Path) -> Iterator[tuple[int, int]]:
-    """`mhpatchcore serve MODEL`, and its process and port."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = int(free.getsockname()[1])
-    command = [sys.executable, "-m", "mhpatchcore", "serve", str(model), "--port", str(port)]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        while process.poll() is None:
-            try:
-                socket.create_connection(("127.0.0.1", port)).close()
-                break
-            except OSError:
-                time.sleep(0.1)
-        yield process.pid, port
-    finally:
-        process.terminate()
-        process.wait(30)
 
 
 if __name__ == "__main__":

@@ -46,7 +46,7 @@ def categories_of(cells: Sequence[Cell], figure: str = "image") -> list[str]:
 def whole_lines(cells: Sequence[Cell], variants: Iterable[str]) -> list[str]:
     """Those of the variants that have every category of the study."""
     names = categories_of(cells)
-    return [variant for variant in variants if table_of(cells, variant, "image")[0] == names]
+    return [variant for variant in variants if names and table_of(cells, variant, "image")[0] == names]
 
 
 def means_of(cells: Sequence[Cell], variant: str) -> dict[str, float]:

@@ -43,7 +43,7 @@ MH: dict[str, Any] = {
     "resize": 256,
     "window": "auto",
     "roi": None,
-    "pose": "none",
+    "augment": "none",
     "reduction": "pca",
     "variance": 0.99,
     "components": None,

@@ -12,7 +12,6 @@ import numpy as np
 
 from mhpatchcore.inputs.areas import Area, Extent
 from mhpatchcore.inputs.camera import MEASURES
-from mhpatchcore.inputs.pose import Pose
 from mhpatchcore.inputs.window import Window
 from mhpatchcore.runtime.arrays import Floats, Mask
 from mhpatchcore.scoring.maps import Region, ViewScores, combined_map, regions_in
@@ -32,8 +31,8 @@ class Result:
 
     `map` and `mask` have the size of the original image and are made when first asked for. A model that has not been
     calibrated has no threshold (infinity): it scores images, but does not judge them. `window` says which values of
-    the image were black and white, for pictures of it; outside of its `area` of interest the map is empty. With a
-    `pose` views and area are those of the turned image, and maps are turned back. `measures` say how the camera saw it.
+    the image were black and white, for pictures of it; outside of its `area` of interest the map is empty. `measures`
+    say how the camera saw it.
     """
 
     path: str | None
@@ -44,7 +43,6 @@ class Result:
     views: tuple[ViewScores, ...]
     window: Window | None = None
     area: Area | None = None
-    pose: Pose | None = None
     measures: tuple[float, ...] = (nan,) * len(MEASURES)
 
     @property
@@ -79,16 +77,6 @@ class Result:
 
     def map_over(self, box: Extent, height: int, width: int) -> Floats:
         """The map over a box of the original image, at height × width places in it: as cheap as these are few."""
-        if self.pose is not None:
-            return self.pose.map_over(self._turned_map, box, height, width)
-        return self._map_of_views(box, height, width)
-
-    @cached_property
-    def _turned_map(self) -> Floats:
-        """The map of the turned image, at the pixels of the finest view: it is too smooth for more."""
-        return self._map_of_views((0, 0, *self.size), *max(view.size for view in self.views))
-
-    def _map_of_views(self, box: Extent, height: int, width: int) -> Floats:
         heat = combined_map(self.views, box, height, width)
         if self.area is not None:
             heat[~self.area.over(box, height, width, self.size)] = 0

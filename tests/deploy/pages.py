@@ -100,7 +100,7 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for seed in range(14):
         (folder / f"{seed:02d}.png").write_bytes(png(vial_image(seed, pixels=PIXELS)[0]))
     model = tmp_path_factory.mktemp("fitted") / "vial.mhpc"
-    Detector.fit(folder, Config(sizes=96, K=300, false_alarm=0.1)).save(model)
+    Detector.fit(folder, Config(sizes=96, K=300, false_alarm=0.1, augment="none")).save(model)
     return model
 
 

@@ -72,9 +72,9 @@ def test_an_alarm_tells_when_rejects_are_too_many(client: TestClient) -> None:
     told = samples(client)
     assert told["mhpatchcore_alarm", "vial"] == 1
     assert told["mhpatchcore_rejects_p", "vial"] == pytest.approx(p[1])
-    client.put(
-        "/v1/models/vial/threshold", json={"false_alarm": 0.5}
-    )  # another model: nothing is known of it yet
+    seen = client.get("/v1/models/vial").json()["sha256"]
+    client.put("/v1/models/vial/threshold", json={"false_alarm": 0.5, "instead_of": seen})
+    # another model: nothing is known of it yet
     assert samples(client)["mhpatchcore_alarm", "vial"] == 0
     assert samples(client)["mhpatchcore_swaps_total", "vial"] == 1
 

@@ -138,7 +138,7 @@ def test_parts_kept_are_bounded(model: Path) -> None:
 def test_models_are_told_without_paths(client: TestClient, model: Path) -> None:
     (facts,) = client.get("/v1/models").json()
     assert (facts["name"], facts["file"], facts["images_learnt"]) == ("vial", "vial.mhpc", 8)
-    assert facts["problem"] is None and facts["promised_rate"] == 0.2
+    assert facts["problem"] is None and facts["promised_rate"] == pytest.approx(0.2)
     details = client.get("/v1/models/vial")
     assert details.json()["calibration_scores"] == sorted(details.json()["calibration_scores"])
     assert details.json()["history"][0]["what"] == "fit" and details.json()["config"]["K"] == 200
@@ -156,7 +156,10 @@ def test_another_threshold_is_written_and_served(tmp_path: Path) -> None:
         )
         step = next(one for one in steps if one["threshold"] != before["threshold"])
         assert step["recent_share"] in (0.0, 1.0)
-        after = client.put("/v1/models/vial/threshold", json={"false_alarm": step["false_alarm"]}).json()
+        after = client.put(
+            "/v1/models/vial/threshold",
+            json={"false_alarm": step["false_alarm"], "instead_of": before["sha256"]},
+        ).json()
         assert after["threshold"] == step["threshold"] != before["threshold"]
         assert client.get("/v1/models/vial").json()["history"][-1]["what"] == "calibrate"
         assert Detector.load(model).threshold == step["threshold"]

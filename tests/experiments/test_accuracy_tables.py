@@ -85,3 +85,8 @@ def test_few_normals_are_a_table_of_their_own() -> None:
     tables = study_tables(CELLS + few, read_variants(VARIANTS))
     assert "| 2 | 0.750 | – | – | 0.700, 0.800 |\n| 16 | 0.900 | – | – | 0.900 |" in tables["few"]
     assert "@" not in "".join(table for name, table in tables.items() if name != "few")
+
+
+def test_few_normals_alone_are_a_study_too() -> None:
+    few = [cell("default@2", name, 0, 0.7) for name in "ab"]
+    assert "| 2 | 0.700 |" in study_tables(few, read_variants(VARIANTS))["few"]

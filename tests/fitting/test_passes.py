@@ -26,8 +26,8 @@ from mhpatchcore.metric import shrinkage
 from mhpatchcore.metric.moments import Moments
 from mhpatchcore.model.file import to_bytes
 
-SMALL = Config(sizes=96, K=300, m_c=64)
-TWO_SCALES = Config(sizes="96,128", K=200, m_c=64, layers=("block4",))
+SMALL = Config(augment="none", sizes=96, K=300, m_c=64)
+TWO_SCALES = Config(augment="none", sizes="96,128", K=200, m_c=64, layers=("block4",))
 N, CELLS = 20, 144
 
 

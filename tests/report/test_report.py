@@ -223,7 +223,7 @@ def test_a_defect_rejected_for_something_elsewhere_is_not_called_found(
 
 def test_the_page_names_what_was_left_out(vials: Dataset, tmp_path: Path) -> None:
     learnt = [sample.path for sample in vials.test if not sample.is_anomalous][:4]
-    detector = Detector.fit(learnt, Config(sizes=96, K=100))
+    detector = Detector.fit(learnt, Config(sizes=96, K=100, augment="none"))
     write_report(detector, vials, tmp_path / "report.html")
     page = Page((tmp_path / "report.html").read_text(encoding="utf-8"))
     assert (
@@ -393,7 +393,7 @@ def test_the_command_asks_what_folders_hold_and_leaves_learnt_images_out(tmp_pat
     shutil.copytree(vials / "test" / "good", parts / "fresh")
     shutil.copytree(vials / "test" / "scratch", parts / "scratch")
     model = tmp_path / "part.mhpc"
-    Detector.fit(parts / "good", Config(sizes=96, K=100)).save(model)
+    Detector.fit(parts / "good", Config(sizes=96, K=100, augment="none")).save(model)
     runner = CliRunner()
 
     def evaluated(*flags: str) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import typer
 
 from mhpatchcore.cli.console import (
     RUN,
+    AllGoodFlag,
     EveryOption,
     JsonFlag,
     QuietFlag,
@@ -26,7 +28,7 @@ from mhpatchcore.cli.console import (
     progress_display,
     warn_and_keep,
 )
-from mhpatchcore.cli.facts import bank_note, print_threshold, summary, warn_without_threshold
+from mhpatchcore.cli.facts import bank_note, copies_note, print_threshold, summary, warn_without_threshold
 from mhpatchcore.cli.paths import check_file, given_images
 from mhpatchcore.cli.running import ClusterOption, running_on
 from mhpatchcore.cli.settings import PresetOption, SettingsOption, WeightsOption, settings_from, with_settings
@@ -51,6 +53,13 @@ def fit(
     output: Path = typer.Option(..., "--output", "-o", help="The model file to write, e.g. part.mhpc."),
     *,
     changes: dict[str, Any],
+    name: str = typer.Option(
+        None,
+        metavar="PRODUCT",
+        help="What the parts are (default: the name of their folder, without good, train and the like). A model of "
+        "another product does not take its place.",
+    ),
+    all_good: bool = AllGoodFlag,
     stack: bool = StackFlag,
     every: int = EveryOption,
     weights: Path = WeightsOption,
@@ -88,7 +97,8 @@ def fit(
 
     Example: mhpatchcore fit parts/good -o part.mhpc
 
-    Only the images and -o are needed; the other options are for experiments.
+    Only the images and -o are needed; the other options are for experiments. Of a whole data set (train/good, test, …)
+    the normal training images are learnt; other folders that sound like defects or masks are refused.
 
     Settings that are not given come from the preset (`mhpatchcore presets --json` shows them).
 
@@ -103,7 +113,7 @@ def fit(
         coverage=report is not None,
     )
     foreseen: list[Estimate] = []
-    skipped: list[str] = []
+    warnings: list[str] = []
 
     def foresee(estimate: Estimate) -> None:
         foreseen.append(estimate)
@@ -123,12 +133,14 @@ def fit(
             memory=parse_size(memory) if memory else None,
             progress=progress,
             telemetry=telemetry,
-            warn=warn_and_keep(skipped),
+            warn=warn_and_keep(warnings),
             foresee=foresee,
             executor=executor if cluster else None,
         )
         images = given_images(normals, stack, every)
-        study = Detector.study(images, config, checks, weights=weights, execution=execution)
+        study = Detector.study(
+            images, config, checks, weights=weights, name=name, all_good=all_good, execution=execution
+        )
         study.detector.save(output)
     if report is not None:
         from mhpatchcore.report.fit import write_fit_report
@@ -138,7 +150,8 @@ def fit(
         "seconds": round(time.perf_counter() - started, 2),
         "memory_peak": telemetry.peak_rss,
         "memory_estimate": foreseen[0].peak if foreseen else None,
-        "skipped": skipped,
+        "passed_over": dict(Counter(Path(one).suffix.lower() for one in study.passed_over).most_common()),
+        "warnings": warnings,
     }
     suspects = study.suspects[:suspicious]
     if as_json:
@@ -160,7 +173,11 @@ def _print(
     weights = f"weights {facts['weights_sha256'][:12]} ({facts['weights_source']})"
     print(f"  backbone   {facts['backbone']}, {weights}")
     print(f"  bank       {bank_note(study.detector)}")
+    print(f"  copies     {copies_note(study.detector)}")
     print_threshold(study.detector, "  threshold  ")
+    if study.passed_over:
+        kinds = ", ".join(f"{n} {kind or 'without a suffix'}" for kind, n in facts["passed_over"].items())
+        print(f"  not read   files that are no images: {kinds}")
     if excluded:
         print(f"  left out   {', '.join(map(printable, excluded))}")
     if suspects:

@@ -26,9 +26,8 @@ from mhpatchcore.detector import Detector
 from mhpatchcore.errors import ImageError, UserError
 from mhpatchcore.inputs.camera import MEASURES
 from mhpatchcore.inputs.sources import list_images
-from mhpatchcore.inspection.camera import CameraDrift, camera_drift, typical_image
+from mhpatchcore.inspection.camera import CameraDrift, camera_drift, typical_file
 from mhpatchcore.inspection.drift import SIGNIFICANCE, compare
-from mhpatchcore.inspection.evidence import training_file
 from mhpatchcore.runtime.arrays import Array, Doubles
 
 
@@ -101,8 +100,7 @@ def _pictures(detector: Detector, camera: CameraDrift, newest: str) -> dict[str,
 
     pictures, model = dict[str, Array](), detector.model
     if camera.is_drift:
-        learnt = training_file(model, typical_image(model.measures))
-        for title, file in (("as it was learnt", learnt), (camera.verdict, newest)):
+        for title, file in (("as it was learnt", typical_file(model)), (camera.verdict, newest)):
             with suppress(ImageError):
                 pictures |= {title: screen_pixels(file, model.config.views[0].window)} if file else {}
     return pictures

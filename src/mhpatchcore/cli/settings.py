@@ -55,8 +55,8 @@ SETTINGS = (
             "from them"),
     Setting("roi", "Where to look: a rectangle TOP,LEFT,BOTTOM,RIGHT in pixels or in shares of the image, a .json file "
             "of corners, a mask picture, or a folder of masks or a .csv file with a region for each image"),
-    Setting("pose", "none, or moments: find the part by its outline, turn it to one direction and put it into the "
-            "middle"),
+    Setting("augment", "Learn turned copies of the images too: rotations (every 45°), flips (with quarter turns) or "
+            "none; auto tries both on few images, and learns what makes them more alike"),
     Setting("layers", "Layers that describe patches, separated by commas, e.g. layer2,layer3; otherwise what suits "
             "the backbone"),
     Setting("descriptor", "concat, patchcore, or published: patchcore for ResNets and networks of one's own; otherwise "

@@ -26,6 +26,7 @@ from mhpatchcore.inputs.areas import Area
 from mhpatchcore.inputs.camera import MEASURES
 from mhpatchcore.inputs.regions import Roi
 from mhpatchcore.inputs.sources import ImageLike, content_hash, fetched
+from mhpatchcore.inputs.turns import EVERY_TURN, PLAIN, Turn
 from mhpatchcore.inputs.views import Geometry, Opened, Placed, View, opened, whole_view
 from mhpatchcore.runtime.arrays import Array, Floats
 
@@ -40,6 +41,7 @@ class Job:
     """What extraction needs: the store, and for each scale the view and the key of the network.
 
     Moments are taken of `block` views of a scale at a time, and `batch` of them go through the network together.
+    Every view is described in each of its `turns`.
     """
 
     store: Store
@@ -50,6 +52,7 @@ class Job:
     batch: int = 1
     skip_broken: bool = False
     learns: bool = True
+    turns: tuple[Turn, ...] = (PLAIN,)
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,7 +147,7 @@ class _Given:
 
 
 def _refused(error: ImageError) -> ImageError:
-    return ImageError(f"{error} (--skip-broken learns from the other images)")
+    return ImageError(f"{error} (`skip_broken=True` learns from the other images)")
 
 
 def _given(job: Job, source: ImageLike) -> _Given:
@@ -155,7 +158,7 @@ def _given(job: Job, source: ImageLike) -> _Given:
         if not job.skip_broken:
             raise _refused(error) from error
         return _Given(source, f"broken {source}", error=error)
-    key = entry_key("image", sha256, asdict(area) if area else None, job.views, job.networks)
+    key = entry_key("image", sha256, asdict(area) if area else None, job.views, job.networks, job.turns)
     return _Given(made, key, sha256, area)
 
 
@@ -186,13 +189,17 @@ class _Picture:
         grids = [load_network(job.store, network).info.grid for network in job.networks]
         scales = enumerate(zip(job.views, grids, strict=True))
         self.key = key
-        self.views = [(scale, one) for scale, (view, grid) in scales for one in image.placed(view, grid)]
+        self.views = [
+            (scale, one) for scale, (view, grid) in scales for one in image.copies(view, grid, job.turns)
+        ]
         whole = whole_view(job.views)
-        shown = image.pixels(whole, whole.geometry(*image.size))
+        seen = image.pixels(whole, whole.geometry(*image.size))
 
         def pixels_of(views: Sequence[tuple[int, Placed]]) -> list[Array]:
-            given = ((job.views[scale], one.where) for scale, one in views)
-            return [shown if view == whole else image.pixels(view, where) for view, where in given]
+            given = ((job.views[scale], one) for scale, one in views)
+            return [
+                seen if view == whole and one.turn == PLAIN else image.shown(view, one) for view, one in given
+            ]
 
         *blocks, self.last = cut(self.views, VIEWS_PER_ENTRY)
         self.stored = 0
@@ -200,13 +207,16 @@ class _Picture:
             layers = _layers(job, [scale for scale, _ in block], pixels_of(block))
             self.stored += job.store.put(_block_key(key, number), _entry(block, layers))
         self.pixels = pixels_of(self.last)
-        self.index = self._index(thumbnail(shown), image.measures(whole, shown))
+        self.index = self._index(thumbnail(seen), image.measures(whole, seen))
 
     def _index(self, small: Floats, measures: Floats) -> dict[str, Array]:
-        """Of every view its scale, its number there and whether it is masked, and where it lies; of the image its
-        thumbnail and what it measures.
+        """Of every view its scale, its number there, whether it is masked, its turn, where it lies; of the image its
+        thumbnail and its measures.
         """
-        numbers = [(scale, view.number, view.inside is not None) for scale, view in self.views]
+        numbers = [
+            (scale, view.number, view.inside is not None, EVERY_TURN.index(view.turn))
+            for scale, view in self.views
+        ]
         places = [(*_edges(view.where), *view.where.overlaps) for _, view in self.views]
         told = (np.array(numbers, np.int32), np.array(places), small, measures)
         return dict(zip(INDEX, told, strict=True))
@@ -260,14 +270,16 @@ def _geometry(height: float, width: float, *places: float) -> Geometry:
 
 def _listed(key: str, index: Mapping[str, Array], image: int, scales: int) -> StoredImage:
     """An image of the store, as its entry tells it."""
-    views: defaultdict[int, list[Located]] = defaultdict(list)
+    views: defaultdict[tuple[int, bool], list[Located]] = defaultdict(list)
     last = _last_block(len(index["views"]))
     rows = zip(index["views"].tolist(), index["where"].tolist(), strict=True)
-    for i, ((scale, number, masked), place) in enumerate(rows):
+    for i, ((scale, number, masked, turn), place) in enumerate(rows):
         block, at = divmod(i, VIEWS_PER_ENTRY)
         entry = key if block == last else _block_key(key, block)
-        views[scale].append(Located(image, number, entry, at, _geometry(*place), bool(masked)))
-    return StoredImage(image, tuple(tuple(views[scale]) for scale in range(scales)))
+        located = Located(image, number, entry, at, _geometry(*place), bool(masked), turn)
+        views[scale, turn > 0].append(located)
+    plain, copies = (tuple(tuple(views[scale, which]) for scale in range(scales)) for which in (False, True))
+    return StoredImage(image, plain, copies)
 
 
 def _last_block(views: int) -> int:

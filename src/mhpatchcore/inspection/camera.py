@@ -15,6 +15,7 @@ Medians do not mind some defects among the recent images.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,8 @@ from numpy.typing import ArrayLike
 
 from mhpatchcore.inputs.camera import MEASURES
 from mhpatchcore.inspection.drift import SIGNIFICANCE
+from mhpatchcore.inspection.evidence import training_file
+from mhpatchcore.model.value import Model
 from mhpatchcore.runtime.arrays import Doubles
 
 MIDDLE = (0.1, 0.9)
@@ -98,13 +101,14 @@ def camera_drift(recent: ArrayLike, reference: ArrayLike, significance: float = 
     return CameraDrift(len(ours), len(theirs), tuple(found))
 
 
-def typical_image(measures: ArrayLike) -> int:
-    """Which of some images (n, m) is the most like all of them: the nearest to all medians, in units of the spread."""
-    every = np.asarray(measures, np.float64)
+def typical_file(model: Model) -> Path | None:
+    """The file of a typical learnt image: that nearest to all medians. None if it is not where it was."""
+    every = model.measures.astype(np.float64)
     known = every[:, np.isfinite(every).any(axis=0)]
     apart = np.abs(known - np.nanmedian(known, axis=0))
     away = (apart / np.maximum(np.nanmedian(apart, axis=0), 1e-9)).sum(axis=1)
-    return int(np.where(np.isfinite(away), away, np.inf).argmin())
+    image = int(np.where(np.isfinite(away), away, np.inf).argmin())
+    return training_file(model, image, [Path(event.source) for event in model.history])
 
 
 def _measured(rows: ArrayLike) -> Doubles:

@@ -27,7 +27,8 @@ class Model:
     `images` names the training images; `hashes` and `thumbnails` (n, 64) tell them from others, and `measures` (n, m)
     say how the camera saw them. A bank row's origin (image, view, row, column) points into them. `n_learnt` of them
     were learnt from: all but the broken and the held-out ones. `history` says what was done when; `excluded` are images
-    that were left out of a fit because they stood too far from the others.
+    that were left out of a fit because they stood too far from the others. `product` is the name of what it inspects,
+    empty where nobody has said so: models of different products do not take each other's place.
     """
 
     config: Config
@@ -40,6 +41,7 @@ class Model:
     n_learnt: int
     history: tuple[Event, ...] = ()
     excluded: tuple[str, ...] = ()
+    product: str = ""
 
     @staticmethod
     def of(
@@ -49,6 +51,7 @@ class Model:
         earlier: Sequence[Previous],
         history: tuple[Event, ...],
         excluded: tuple[str, ...] = (),
+        product: str = "",
     ) -> Model:
         """What a fit has found out; the first images are those of models that have grown."""
         old = tuple(hash_ for one in earlier for hash_ in one.hashes)
@@ -58,13 +61,24 @@ class Model:
         thumbnails = _rows([one.thumbnails for one in earlier], fitted.thumbnails, new, no_thumbnail)
         measures = _rows([one.measures for one in earlier], fitted.measures, new, no_measures)
         learnt = sum(one.learnt for one in earlier) + len(fitted.images)
-        told = (images, hashes, thumbnails, measures, learnt, history, excluded)
+        told = (images, hashes, thumbnails, measures, learnt, history, excluded, product)
         return Model(config, fitted.scales, fitted.calibration, *told)
 
     @property
     def rows(self) -> int:
         """Rows of the bank, of all scales."""
         return sum(len(scale.raw) for scale in self.scales)
+
+    @property
+    def no_threshold(self) -> str:
+        """Why it has no threshold; empty if it has one."""
+        if self.calibration.judges:
+            return ""
+        if self.n_learnt == 1:
+            return "it has learnt from a single image"
+        if self.config.calibration == "none":
+            return "it was not calibrated"
+        return "its images are near-duplicates of each other, and say no more than one of them"
 
     @property
     def odd_images(self) -> dict[str, float]:

@@ -64,6 +64,7 @@ function help() {
       "Every part gets a score: how far its most unusual place is from the good parts the model knows. Above the threshold it is rejected. Colours begin at half the threshold and end at twice the threshold, so a good part looks calm.",
     ),
     keys,
+    h("p", { class: "more" }, h("a", { href: "reference.html" }, "All requests of the service")),
   );
   dialog("Help", words, [["Close", "", "primary"]]);
 }

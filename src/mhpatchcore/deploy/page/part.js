@@ -45,7 +45,7 @@ function drawPart() {
   $("caption").textContent = told;
   $("no-picture").hidden = !part.reason;
   $("no-picture").textContent = part.reason ? "This part could not be judged, so there is nothing to show." : "";
-  $("layers").hidden = Boolean(part.reason);
+  for (const id of ["layers", "controls"]) $(id).hidden = Boolean(part.reason);
   drawVerdict();
   announce(told);
   if (part.reason) return;

@@ -20,8 +20,8 @@ from mhpatchcore.deploy.serve.refusals import unknown
 from mhpatchcore.deploy.serve.registry import Served
 from mhpatchcore.detector import Detector
 from mhpatchcore.inputs.window import Window, load_pixels
-from mhpatchcore.inspection.camera import typical_image
-from mhpatchcore.inspection.evidence import Evidence, NormalPatch, Place, explain, training_file
+from mhpatchcore.inspection.camera import typical_file
+from mhpatchcore.inspection.evidence import Evidence, NormalPatch, Place, explain
 from mhpatchcore.model.value import Model
 from mhpatchcore.report.captions import heat_unit
 from mhpatchcore.report.drawing import (
@@ -64,7 +64,7 @@ def picture(part: Part, longest: int = SCREEN, larger: bytes | None = None) -> b
 def reference(served: Served) -> bytes:
     """A typical image of those that the model has learnt from, if its file is where it was: JPEG."""
     model = served.detector.model
-    file = training_file(model, typical_image(model.measures))
+    file = typical_file(model)
     if file is None:
         raise unknown("picture of what was learnt: the training images are not where they were")
     return _encoded(screen_pixels(file, model.config.views[0].window), "JPEG")

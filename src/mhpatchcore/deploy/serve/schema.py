@@ -99,12 +99,21 @@ class RejectedAnswer(Problem):
     results: list[PartAnswer] | None = None
 
 
+class SwapAnswer(BaseModel):
+    """What the last swap did to the verdicts on the last parts; a wild one may be the wrong model."""
+
+    parts: int
+    changed: int
+    is_wild: bool
+
+
 class ModelAnswer(BaseModel):
     """A model in service."""
 
     model_config = ConfigDict(extra="allow")
     name: str
     file: str
+    product: str
     sha256: str
     threshold: float | None
     false_alarm: float
@@ -122,6 +131,7 @@ class ModelAnswer(BaseModel):
     alarm: bool
     drift: bool
     problem: str | None
+    swap: SwapAnswer | None
 
 
 class RateAnswer(BaseModel):
@@ -131,13 +141,6 @@ class RateAnswer(BaseModel):
     threshold: float
     share: float
     recent_share: float | None
-
-
-class RateAsked(BaseModel):
-    """The share of good parts that may be rejected."""
-
-    model_config = ConfigDict(json_schema_extra={"example": {"false_alarm": 0.01}})
-    false_alarm: float
 
 
 BINARY: dict[str, Any] = {"schema": {"type": "string", "format": "binary"}}
@@ -159,12 +162,6 @@ SCORE_BODY: dict[str, Any] = {
                 }
             },
         },
-    }
-}
-RATE_BODY: dict[str, Any] = {
-    "requestBody": {
-        "required": True,
-        "content": {"application/json": {"schema": RateAsked.model_json_schema()}},
     }
 }
 INFER_BODY: dict[str, Any] = {
