@@ -266,7 +266,7 @@ class Detector:
         return self._scored(self.opened(image), path, sessions)
 
     def _scored(self, source: Opened, path: str | None, sessions: Sequence[Any]) -> Result:
-        score, views = self.runtime.score_image(source, sessions)
+        score, views, measures = self.runtime.score_image(source, sessions)
         return Result(
             path=path,
             score=score,
@@ -276,6 +276,7 @@ class Detector:
             views=views,
             window=self.config.views[0].window,
             area=source.area,
+            measures=tuple(measures.tolist()),
         )
 
     def with_roi(self, roi: Any) -> Detector:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from math import isfinite
+from math import isfinite, nan
 from typing import Any, Literal
 
 import numpy as np
 
 from mhpatchcore.inputs.areas import Area, Extent
+from mhpatchcore.inputs.camera import MEASURES
 from mhpatchcore.inputs.window import Window
 from mhpatchcore.runtime.arrays import Floats, Mask
 from mhpatchcore.scoring.maps import Region, ViewScores, combined_map, regions_in
@@ -30,7 +31,8 @@ class Result:
 
     `map` and `mask` have the size of the original image and are made when first asked for. A model that has not been
     calibrated has no threshold (infinity): it scores images, but does not judge them. `window` says which values of
-    the image were black and white, for pictures of it; outside of its `area` of interest the map is empty.
+    the image were black and white, for pictures of it; outside of its `area` of interest the map is empty. `measures`
+    say how the camera saw it.
     """
 
     path: str | None
@@ -41,6 +43,13 @@ class Result:
     views: tuple[ViewScores, ...]
     window: Window | None = None
     area: Area | None = None
+    measures: tuple[float, ...] = (nan,) * len(MEASURES)
+
+    @property
+    def camera(self) -> dict[str, float | None]:
+        """The measures by their names; None where one cannot be told."""
+        known = zip(MEASURES, self.measures, strict=True)
+        return {name: value if isfinite(value) else None for name, value in known}
 
     @property
     def verdict(self) -> Verdict:
@@ -116,6 +125,7 @@ class Result:
             "is_rejected": self.is_rejected if judged else None,
             "p_value": self.p_value if judged else None,
             "regions": [asdict(region) for region in self.regions],
+            "camera": self.camera,
         }
 
     def __repr__(self) -> str:

@@ -34,11 +34,12 @@ from mhpatchcore.cli.paths import check_input_folder, given_images
 from mhpatchcore.cli.running import ClusterOption
 from mhpatchcore.detector import Detector
 from mhpatchcore.errors import ImageError, UserError
+from mhpatchcore.inputs.camera import MEASURES
 from mhpatchcore.inputs.sources import ImageLike, list_images
 from mhpatchcore.result import UNREADABLE, Result
 from mhpatchcore.runtime.files import csv_text
 
-COLUMNS = ("image", "score", "threshold", "verdict", "is_rejected", "p_value", "regions", "error")
+COLUMNS = ("image", "score", "threshold", "verdict", "is_rejected", "p_value", "regions", "error", *MEASURES)
 ANOMALY_FOUND, NO_THRESHOLD = 1, 7
 
 
@@ -175,8 +176,11 @@ def _print(rows: Sequence[dict[str, Any]], detector: Detector, as_csv: bool, as_
     if as_json:
         print_json(rows)
     elif as_csv:
-        counts = (row | {"regions": len(row["regions"])} if "regions" in row else row for row in rows)
-        print(csv_text(COLUMNS, counts), end="")
+        read = (
+            row | {"regions": len(row["regions"])} | row["camera"] if "regions" in row else row
+            for row in rows
+        )
+        print(csv_text(COLUMNS, read), end="")
     else:
         _print_table(rows, detector.threshold)
 

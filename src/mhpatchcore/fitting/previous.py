@@ -31,7 +31,8 @@ class PreviousScale:
 
 @dataclass(frozen=True, eq=False)
 class Previous:
-    """A model that is to grow: its scales and calibration, hashes and thumbnails (n, 64) of its images.
+    """A model that is to grow: its scales and calibration; hashes, thumbnails (n, 64) and measures (n, m) of its
+    images.
 
     It has learnt from `learnt` of them. Its images are numbered from `first`.
     """
@@ -40,6 +41,7 @@ class Previous:
     calibration: Calibration
     hashes: tuple[str, ...]
     thumbnails: Floats
+    measures: Floats
     learnt: int
     first: int = 0
 

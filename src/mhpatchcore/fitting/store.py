@@ -28,7 +28,7 @@ from mhpatchcore.errors import UserError
 from mhpatchcore.runtime.arrays import Array
 
 SUFFIX = ".entry"
-VERSION = 2  # of what is computed: entries of another one are not found
+VERSION = 3  # of what is computed: entries of another one are not found
 
 
 class DamagedEntryError(UserError):

@@ -12,6 +12,7 @@ where layers contradict each other. They add up to 1.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -216,17 +217,21 @@ def _normal_patch(
     if image < 0:
         return NormalPatch(None, None, distance)
     name, box = model.images[image], patch_box(own.backbone.info, *cell)
-    for file in filter(is_there, _candidates(name, folders)):
-        try:
-            if content_hash(file) == model.hashes[image]:
-                where, turn = _geometry(model, scale, view, file)
-                placed = where.in_original(_turned_back(box, turn, where, own.size), *own.size)
-                return NormalPatch(
-                    name, box, distance, str(file), placed, None if turn == PLAIN else str(turn)
-                )
-        except ImageError:
-            continue  # a file that cannot be read is as good as none
-    return NormalPatch(name, box, distance)
+    file = training_file(model, image, folders)
+    if file is None:
+        return NormalPatch(name, box, distance)
+    where, turn = _geometry(model, scale, view, file)
+    placed = where.in_original(_turned_back(box, turn, where, own.size), *own.size)
+    return NormalPatch(name, box, distance, str(file), placed, None if turn == PLAIN else str(turn))
+
+
+def training_file(model: Model, image: int, folders: Sequence[Path] = ()) -> Path | None:
+    """The file of a training image, if there is one of its name and content, which can be read."""
+    for file in filter(is_there, _candidates(model.images[image], folders)):
+        with suppress(ImageError):
+            if content_hash(file) == model.hashes[image] and size_of(file) is not None:
+                return file
+    return None
 
 
 def _turned_back(box: Box, turn: Turn, where: Geometry, size: tuple[int, int]) -> Box:

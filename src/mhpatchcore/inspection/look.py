@@ -17,14 +17,13 @@ import numpy as np
 
 from mhpatchcore.config import Config
 from mhpatchcore.errors import ImageError
-from mhpatchcore.fitting.describing import thumbnail_of_tiled
 from mhpatchcore.fitting.duplicates import near_duplicate_groups, thumbnail
 from mhpatchcore.fitting.networks import shaped
 from mhpatchcore.inputs.checks import Seen
 from mhpatchcore.inputs.decode import decoded, header_of
 from mhpatchcore.inputs.sources import Gathered, ImageLike, fetched, spread
 from mhpatchcore.inputs.video import is_frame
-from mhpatchcore.inputs.views import Opened, opened
+from mhpatchcore.inputs.views import Opened, opened, whole_view
 from mhpatchcore.inputs.window import SAMPLE, learnt_window
 from mhpatchcore.runtime.arrays import Doubles, Floats, Indices
 from mhpatchcore.runtime.parallel import ordered_map
@@ -160,9 +159,7 @@ def _glance(config: Config, named: tuple[ImageLike, str]) -> Glance | Broken:
 
 def _thumbnail(image: Opened, config: Config) -> Floats:
     """The one by which a fit tells near-duplicates."""
-    whole = next((view for view in config.views if not view.zoom), None)
-    if whole is None:
-        return thumbnail_of_tiled(image, config.views[0])
+    whole = whole_view(config.views)
     return thumbnail(image.pixels(whole, whole.geometry(*image.size)))
 
 

@@ -29,7 +29,7 @@ from mhpatchcore.runtime.arrays import Array
 from mhpatchcore.runtime.files import atomic_path, remove_abandoned
 from mhpatchcore.runtime.urls import read_url, url_of
 
-FORMAT = 8
+FORMAT = 9
 MOST_HEADER = 100_000_000  # bytes, as in safetensors itself
 KEY, DIGEST = "mhpatchcore", "sha256"
 # what reading a file can raise that is not what it should be
@@ -169,6 +169,7 @@ def _tensors(model: Model) -> dict[str, Array]:
     calibration = model.calibration
     tensors: dict[str, Array] = {
         "images.thumbnails": model.thumbnails,
+        "images.measures": model.measures,
         "calibration.scores": calibration.scores,
         "calibration.peaks": calibration.peaks,
         "deciding.images": np.array([one.image for one in calibration.deciding], np.int32),
@@ -225,6 +226,7 @@ def _model(document: dict[str, Any], tensors: dict[str, Array]) -> Model:
         images=tuple(document["images"]),
         hashes=tuple(document["hashes"]),
         thumbnails=tensors["images.thumbnails"],
+        measures=tensors["images.measures"],
         n_learnt=document["n_learnt"],
         history=tuple(Event(**one) for one in document["history"]),
         excluded=tuple(document["excluded"]),

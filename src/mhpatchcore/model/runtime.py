@@ -13,8 +13,8 @@ from mhpatchcore.backbone.session import letting_go, make_session
 from mhpatchcore.config import Config
 from mhpatchcore.fitting.scale import Scale
 from mhpatchcore.fitting.tasks import Scored, scored_by
-from mhpatchcore.inputs.views import Opened
-from mhpatchcore.runtime.arrays import Array, Mask
+from mhpatchcore.inputs.views import Opened, whole_view
+from mhpatchcore.runtime.arrays import Array, Floats, Mask
 from mhpatchcore.runtime.parallel import one_blas_thread
 from mhpatchcore.scoring.combining import Rule, combined_score
 from mhpatchcore.scoring.graph import Head
@@ -59,20 +59,25 @@ class Runtime:
                     i, session, np.zeros((*scale.size, 3), np.uint8), let_go=bool(self._config.sizes[i].zoom)
                 )
 
-    def score_image(self, source: Opened, sessions: Sequence[Any]) -> tuple[float, tuple[ViewScores, ...]]:
-        """An image's score, and all its views with the distances of the map."""
+    def score_image(
+        self, source: Opened, sessions: Sequence[Any]
+    ) -> tuple[float, tuple[ViewScores, ...], Floats]:
+        """An image's score, all its views with the distances of the map, and what it says about the camera (m,)."""
+        whole = whole_view(self._config.views)
+        shown = source.pixels(whole, whole.geometry(*source.size))
         rule, scores, judged, nearest = Rule.of(self.heads), list[float](), list[ViewScores](), []
         for scale, (view, head) in enumerate(zip(self._config.views, self.heads, strict=True)):
             every = source.placed(view, head.grid)
             for placed in every:
-                pixels = source.pixels(view, placed.where)
+                pixels = shown if view == whole else source.pixels(view, placed.where)
                 # what tiles have taken is room to decode the next image in, which is often a large one
                 is_last = bool(view.zoom) and placed is every[-1]
                 one = self.score(scale, sessions[scale], pixels, placed.inside, let_go=is_last)
                 scores.append(one.score)
                 judged.append(rule.view(scale, placed.where, placed.inside, one.judged))
                 nearest.append(replace(judged[-1], distances=one.nearest))
-        return combined_score(rule.score, scores, judged), tuple(nearest)
+        score = combined_score(rule.score, scores, judged)
+        return score, tuple(nearest), source.measures(whole, shown)
 
     def score(
         self, scale: int, session: Any, view: Array, inside: Mask | None = None, let_go: bool = False

@@ -20,6 +20,7 @@ from mhpatchcore.backbone.descriptors import LOCAL
 from mhpatchcore.backbone.safety import check_harmless
 from mhpatchcore.config import Config
 from mhpatchcore.fitting.duplicates import SIDE
+from mhpatchcore.inputs.camera import MEASURES
 from mhpatchcore.inputs.decode import MOST_PIXELS
 from mhpatchcore.inputs.turns import EVERY_TURN, TURNS
 from mhpatchcore.inputs.views import MOST_TILES
@@ -30,6 +31,7 @@ from mhpatchcore.runtime.arrays import Array
 MOST_PATCHES = 2**40
 MOST_CELLS = 2**22
 MOST_DISTANCES = 2**31  # between the patches of a view and the bank's rows, 8 GB
+MAY_BE_UNKNOWN = ("images.measures",)  # NaN, as of the place of a part where there is none
 LARGEST = 1.001 * float(
     np.finfo(np.float16).max
 )  # descriptors are halves, and what comes of them is no larger
@@ -80,6 +82,7 @@ def check_tensors(document: Mapping[str, Any], tensors: Mapping[str, Array]) -> 
     n = len(tensors["calibration.scores"])
     expected: dict[str, tuple[tuple[int | None, ...], str]] = {
         "images.thumbnails": ((len(document["images"]), SIDE**2), "f2"),
+        "images.measures": ((len(document["images"]), len(MEASURES)), "f4"),
         "calibration.scores": ((n,), "f4"),
         "calibration.peaks": ((n,), "f4"),
         "deciding.images": ((len(tensors["deciding.images"]),), "i4"),
@@ -115,7 +118,8 @@ def check_tensors(document: Mapping[str, Any], tensors: Mapping[str, Array]) -> 
         )
         _expect(fits and tensor.dtype == np.dtype(kind), f"{name} is {tensor.dtype} {tensor.shape}")
         _expect(
-            kind[0] != "f" or bool(np.isfinite(tensor).all()), f"{name} holds numbers that are not finite"
+            kind[0] != "f" or name in MAY_BE_UNKNOWN or bool(np.isfinite(tensor).all()),
+            f"{name} holds numbers that are not finite",
         )
     unknown = set(tensors) - set(expected)
     _expect(not unknown, f"{min(unknown, default='')} is no part of a model")

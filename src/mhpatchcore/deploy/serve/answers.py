@@ -128,6 +128,7 @@ def _unjudged(served: Served, refused: Refused) -> dict[str, Any]:
         "is_rejected": True,
         "p_value": None,
         "regions": [],
+        "camera": None,
         "reason": refused.message,
         "size": None,
     }

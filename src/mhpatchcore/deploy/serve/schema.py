@@ -54,6 +54,7 @@ class PartAnswer(BaseModel):
     trial: bool
     size: list[int] | None
     regions: list[RegionAnswer]
+    camera: dict[str, float | None] | None
     seconds: SecondsAnswer
     heatmap: str | None = None
     evidence: dict[str, Any] | None = None

@@ -130,12 +130,21 @@ async def rates(name: str, service: Known) -> JSONResponse:
 
 @router.get("/models/{name}/drift", responses=schema.problems(404))
 async def drift(name: str, service: Known) -> JSONResponse:
-    """The scores of the last parts against those of the calibration: has the line changed?"""
+    """The last parts against those of the calibration: have the scores changed, or how the camera sees them?"""
     served = service.models[name]
     found = service.observed.drift(served)
     scores = service.observed.scores(served)
     told = {"n": 0, "verdict": "no parts to compare yet"} if found is None else found.to_json()
-    return JSONResponse(representable(told | {"scores": scores}))
+    camera = service.observed.camera(served).to_json()
+    return JSONResponse(representable(told | {"scores": scores, "camera": camera}))
+
+
+@router.get(
+    "/models/{name}/reference.jpg", response_class=Response, responses=schema.problems(404, 422, 429, 503)
+)
+async def reference(name: str, request: Request, service: Known) -> Response:
+    """A typical image of those that were learnt, to be looked at beside one of the last parts."""
+    return Response(await drawn.reference(request, service, service.models[name]), media_type="image/jpeg")
 
 
 async def _add_extras(
