@@ -34,6 +34,7 @@ from mhpatchcore.model.history import Event, event
 from mhpatchcore.model.listing import check_can_be_listed
 from mhpatchcore.model.merge import merged
 from mhpatchcore.model.runtime import Runtime
+from mhpatchcore.model.teach import taught
 from mhpatchcore.model.update import updated
 from mhpatchcore.model.value import Model
 from mhpatchcore.presets import preset as named_preset
@@ -46,8 +47,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Detector:
-    """A fitted detector. Make one with `Detector.fit` or `Detector.load`; `calibrated`, `updated` and `merged` make
-    new ones of it. It is a value: shared by threads, and it pickles as its file.
+    """A fitted detector. Make one with `Detector.fit` or `Detector.load`; `calibrated`, `updated`, `merged` and
+    `taught` make new ones of it. It is a value: shared by threads, and it pickles as its file.
 
     `model` holds all that was learnt.
     """
@@ -55,7 +56,9 @@ class Detector:
     model: Model
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_runtime", Runtime(self.model.scales, self.model.config))
+        object.__setattr__(
+            self, "_runtime", Runtime(self.model.scales, self.model.config, self.model.defects)
+        )
 
     @staticmethod
     def fit(
@@ -170,6 +173,22 @@ class Detector:
                 raise UserError(f"only detectors can be merged, not {other!r:.40}: load the file first")
         return Detector(merged([self.model, *(other.model for other in others)]))
 
+    def taught(
+        self,
+        images: Images,
+        *,
+        name: str | None = None,
+        masks: Any = None,
+        execution: Execution | None = None,
+    ) -> Detector:
+        """The same model, which knows these defects by name: what is rejected later and looks like them is named.
+
+        name: what they are called; without it, each by the folder that it lies in.
+        masks: where the defects are: whatever `Config(roi=...)` takes, for example a folder of masks or a CSV file of
+            boxes. Without it they are where the model sees them.
+        """
+        return Detector(taught(self.model, self.runtime, images, name, masks, execution or Execution()))
+
     @overload
     def score(self, images: GivenImage) -> Result: ...  # type: ignore[overload-overlap]  # a text is iterable too
     @overload
@@ -253,6 +272,7 @@ class Detector:
             window=self.config.views[0].window,
             area=source.area,
             pose=source.pose,
+            names=self.model.defects.names,
         )
 
     def with_roi(self, roi: Any) -> Detector:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from math import isfinite
 from typing import Any, Literal
@@ -14,6 +14,7 @@ from mhpatchcore.inputs.areas import Area, Extent
 from mhpatchcore.inputs.pose import Pose
 from mhpatchcore.inputs.window import Window
 from mhpatchcore.runtime.arrays import Floats, Mask
+from mhpatchcore.scoring.known_defects import name_in
 from mhpatchcore.scoring.maps import Region, ViewScores, combined_map, regions_in
 
 PEAK_SHARE = (
@@ -32,7 +33,8 @@ class Result:
     `map` and `mask` have the size of the original image and are made when first asked for. A model that has not been
     calibrated has no threshold (infinity): it scores images, but does not judge them. `window` says which values of
     the image were black and white, for pictures of it; outside of its `area` of interest the map is empty. With a
-    `pose` views and area are those of the turned image, and maps are turned back.
+    `pose` views and area are those of the turned image, and maps are turned back. `names` are those of the known
+    defects, by which regions are named.
     """
 
     path: str | None
@@ -44,6 +46,7 @@ class Result:
     window: Window | None = None
     area: Area | None = None
     pose: Pose | None = None
+    names: tuple[str, ...] = ()
 
     @property
     def verdict(self) -> Verdict:
@@ -107,8 +110,19 @@ class Result:
 
     @cached_property
     def regions(self) -> tuple[Region, ...]:
-        """Connected regions of the mask, highest peak first."""
-        return regions_in(self._bands(), self.mask_limit) if isfinite(self.mask_limit) else ()
+        """Connected regions of the mask, highest peak first; named where the model knows defects."""
+        found = regions_in(self._bands(), self.mask_limit) if isfinite(self.mask_limit) else ()
+        return tuple(self._named(region) for region in found) if self.names else found
+
+    @property
+    def defect(self) -> str | None:
+        """What the worst region of a rejected image is called, or "unknown"; None where the model knows no names."""
+        return self.regions[0].name if self.is_rejected and self.regions else None
+
+    def _named(self, region: Region) -> Region:
+        box = region.box if self.pose is None else self.pose.box_in_turned(region.box)
+        name, sure = name_in(self.views, self.names, box)
+        return replace(region, name=name, sure=sure)
 
     def _bands(self) -> Iterator[Floats]:
         """The map from top to bottom, some rows at a time: of a large image it is never held whole."""
@@ -128,6 +142,7 @@ class Result:
             "verdict": self.verdict,
             "is_rejected": self.is_rejected if judged else None,
             "p_value": self.p_value if judged else None,
+            "defect": self.defect,
             "regions": [asdict(region) for region in self.regions],
         }
 

@@ -27,6 +27,7 @@ from mhpatchcore.cli import (
     score,
     serve,
     store,
+    teach,
     update,
     watch,
 )
@@ -47,6 +48,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "monitor": monitor.monitor,
     "info": info.info,
     "calibrate": calibrate.calibrate,
+    "teach": teach.teach,
     "update": update.update,
     "merge": merge.merge,
     "export": export.export,

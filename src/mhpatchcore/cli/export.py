@@ -32,6 +32,10 @@ def export(
         warn(
             "the model is in int8, which other runtimes than ONNX Runtime compute differently (docs/export.md)"
         )
+    if detector.model.defects.names:
+        warn(
+            "the names of known defects are not in the exported file: score with mhpatchcore itself for them"
+        )
     if as_json:
         print_json(exported.to_json() | {"model": str(model)})
         return

@@ -47,6 +47,7 @@ def summary(detector: Detector, path: Path) -> dict[str, Any]:
         "odd_images": model.odd_images,
         "choices": [asdict(one) for one in choices(calibration)],
         "excluded": list(model.excluded),
+        "defects": dict(zip(model.defects.names, model.defects.images, strict=True)),
     }
 
 
@@ -60,6 +61,13 @@ def bank_note(detector: Detector) -> str:
     if len(notes) > 1:
         notes = [f"{note} at {size}" for note, size in zip(notes, model.config.sizes, strict=True)]
     return ", ".join(notes)
+
+
+def defects_note(detector: Detector) -> str:
+    """The known defects in words, for example: crack (12 images), scratch (3 images)"""
+    defects = detector.model.defects
+    every = zip(defects.names, defects.images, strict=True)
+    return printable(", ".join(f"{name} ({counted(images, 'image')})" for name, images in every))
 
 
 def threshold_note(detector: Detector) -> str:

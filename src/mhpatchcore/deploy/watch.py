@@ -36,6 +36,7 @@ COLUMNS = (
     "verdict",
     "is_rejected",
     "p_value",
+    "defect",
     "regions",
     "error",
     "id",

@@ -17,7 +17,7 @@ from mhpatchcore.errors import ImageError, UserError
 from mhpatchcore.runtime.texts import representable
 
 TIMEOUT = 60
-TOLD = ("score", "threshold", "p_value", "verdict", "is_rejected", "regions", "model", "sha256")
+TOLD = ("score", "threshold", "p_value", "verdict", "is_rejected", "defect", "regions", "model", "sha256")
 Judge = Callable[[Path, str], dict[str, Any]]  # a file and the part's name → what is told of it
 
 

@@ -53,7 +53,7 @@ class AreaOfEach:
         if found is None:
             raise ImageError(
                 f"there is no region of interest for {image} in {self.source}: add it, or name another place "
-                "with --roi"
+                "with --roi (of defects: --masks)"
             )
         return found
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import fields, replace
+from functools import reduce
 
 from mhpatchcore.config import Config
 from mhpatchcore.errors import UserError
@@ -19,6 +20,7 @@ from mhpatchcore.model.history import event, in_order
 from mhpatchcore.model.update import distinct_names
 from mhpatchcore.model.value import Model
 from mhpatchcore.runtime.arrays import Floats
+from mhpatchcore.scoring.known_defects import KnownDefects
 
 MOST_SHARED = 0.1  # of the images of one model, that look like some of the other
 DECIDED_BY_THE_GRAPH = ("backbone", "tag")
@@ -48,7 +50,8 @@ def merged(models: Sequence[Model], labels: Sequence[str] = ()) -> Model:
     happened = event("merge", source, 0, total, first.config.false_alarm)
     history = (*in_order([one.history for one, _ in ordered]), happened)
     excluded = tuple(name for one, _ in ordered for name in one.excluded)
-    return Model.of(first.config, fitted, images, previous, history, excluded)
+    defects = reduce(KnownDefects.together, (one.defects for one, _ in ordered))
+    return Model.of(first.config, fitted, images, previous, history, excluded, defects)
 
 
 def _rank(model: Model) -> tuple[int, str]:

@@ -14,10 +14,11 @@ from mhpatchcore.config import Config
 from mhpatchcore.fitting.scale import Scale
 from mhpatchcore.fitting.tasks import Scored, scored_by
 from mhpatchcore.inputs.views import Opened
-from mhpatchcore.runtime.arrays import Array, Mask
+from mhpatchcore.runtime.arrays import Array, Floats, Mask
 from mhpatchcore.runtime.parallel import one_blas_thread
 from mhpatchcore.scoring.combining import Rule, combined_score
 from mhpatchcore.scoring.graph import Head
+from mhpatchcore.scoring.known_defects import NO_DEFECTS, KnownDefects, likenesses
 from mhpatchcore.scoring.maps import ViewScores
 
 
@@ -27,10 +28,11 @@ class Runtime:
     One image at a time is scored on all cores; many side by side take one core each, which is faster for them all.
     """
 
-    def __init__(self, scales: Sequence[Scale], config: Config) -> None:
-        self._scales, self._config = tuple(scales), config
+    def __init__(self, scales: Sequence[Scale], config: Config, defects: KnownDefects = NO_DEFECTS) -> None:
+        self._scales, self._config, self._defects = tuple(scales), config, defects
         self._lock = Lock()
         self._heads: tuple[Head, ...] | None = None
+        self._known: tuple[list[Floats], ...] | None = None
         self._sessions: dict[int, tuple[Any, ...]] = {}
 
     @property
@@ -71,7 +73,9 @@ class Runtime:
                 one = self.score(scale, sessions[scale], pixels, placed.inside, let_go=is_last)
                 scores.append(one.score)
                 judged.append(rule.view(scale, placed.where, placed.inside, one.judged))
-                nearest.append(replace(judged[-1], distances=one.nearest))
+                known = None if one.z is None else likenesses(one.z, self.known[scale])
+                known = None if known is None else known.reshape(-1, *head.grid)
+                nearest.append(replace(judged[-1], distances=one.nearest, known=known))
         return combined_score(rule.score, scores, judged), tuple(nearest)
 
     def score(
@@ -83,7 +87,18 @@ class Runtime:
         """
         head = self.heads[scale]
         feed = {"image": np.ascontiguousarray(view[None], np.float32), "penalty": head.no_penalty}
-        return scored_by(session, feed, head.grid, inside, letting_go() if let_go else None)
+        options = letting_go() if let_go else None
+        return scored_by(session, feed, head.grid, inside, options, with_z=bool(self._defects.names))
+
+    @property
+    def known(self) -> tuple[list[Floats], ...]:
+        """For each scale the whitened directions (m, k) of every known defect."""
+        with self._lock:
+            if self._known is None:
+                self._known = tuple(
+                    self._defects.directions(i, scale.whitening) for i, scale in enumerate(self._scales)
+                )
+            return self._known
 
     def _session(self, threads: int) -> tuple[Any, ...]:
         with self._lock:

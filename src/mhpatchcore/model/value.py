@@ -16,6 +16,7 @@ from mhpatchcore.fitting.previous import Previous, PreviousScale
 from mhpatchcore.fitting.scale import Scale
 from mhpatchcore.model.history import Event
 from mhpatchcore.runtime.arrays import Floats
+from mhpatchcore.scoring.known_defects import NO_DEFECTS, KnownDefects
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,7 +26,7 @@ class Model:
     `images` names the training images; `hashes` and `thumbnails` (n, 64) tell them from others. A bank row's origin
     (image, view, row, column) points into them. `n_learnt` of them were learnt from: all but the broken and the
     held-out ones. `history` says what was done when; `excluded` are images that were
-    left out of a fit because they stood too far from the others.
+    left out of a fit because they stood too far from the others. `defects` are those it was taught.
     """
 
     config: Config
@@ -37,6 +38,7 @@ class Model:
     n_learnt: int
     history: tuple[Event, ...] = ()
     excluded: tuple[str, ...] = ()
+    defects: KnownDefects = NO_DEFECTS
 
     @staticmethod
     def of(
@@ -46,6 +48,7 @@ class Model:
         earlier: Sequence[Previous],
         history: tuple[Event, ...],
         excluded: tuple[str, ...] = (),
+        defects: KnownDefects = NO_DEFECTS,
     ) -> Model:
         """What a fit has found out; the first images are those of models that have grown."""
         old = tuple(hash_ for one in earlier for hash_ in one.hashes)
@@ -58,7 +61,16 @@ class Model:
         )
         learnt = sum(one.learnt for one in earlier) + len(fitted.images)
         return Model(
-            config, fitted.scales, fitted.calibration, images, hashes, thumbnails, learnt, history, excluded
+            config,
+            fitted.scales,
+            fitted.calibration,
+            images,
+            hashes,
+            thumbnails,
+            learnt,
+            history,
+            excluded,
+            defects,
         )
 
     @property

@@ -19,7 +19,8 @@ def verdict_line(result: Result) -> str:
         return f"{result.verdict}: {score}"
     side = "above" if result.is_rejected else "not above"
     threshold = f"the image threshold {number(result.threshold)}"
-    return f"{result.verdict}: {score}, {side} {threshold} (p-value {result.p_value:.2g})"
+    name = f", {result.defect} ({result.regions[0].sure:.0%} sure)" if result.defect else ""
+    return f"{result.verdict}{name}: {score}, {side} {threshold} (p-value {result.p_value:.2g})"
 
 
 def outline_note(result: Result) -> str:

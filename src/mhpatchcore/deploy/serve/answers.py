@@ -16,6 +16,7 @@ from mhpatchcore.model.history import Event
 from mhpatchcore.result import Result
 from mhpatchcore.runtime.texts import representable, without_paths
 
+SAID = ("score", "threshold", "p_value", "verdict", "is_rejected", "defect")
 RATES = np.round(np.geomspace(0.002, 0.5, 60), 4)  # steps of the slider
 
 
@@ -93,7 +94,7 @@ def part_answer(
             "name": sent.name,
             "model": served.name,
             "sha256": served.sha256,
-            **{name: told[name] for name in ("score", "threshold", "p_value", "verdict", "is_rejected")},
+            **{name: told[name] for name in SAID},
             "size": result.size,
             "regions": [asdict(region) for region in result.regions],
             "seconds": {name: round(value, 6) for name, value in seconds.items()},
