@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
@@ -181,7 +182,7 @@ class Detector:
         masks: Any = None,
         execution: Execution | None = None,
     ) -> Detector:
-        """The same model, which knows these defects by name: what is rejected later and looks like them is named.
+        """The same model, which knows these defects by name: what looks like them is rejected, and named.
 
         name: what they are called; without it, each by the folder that it lies in.
         masks: where the defects are: whatever `Config(roi=...)` takes, for example a folder of masks or a CSV file of
@@ -273,6 +274,7 @@ class Detector:
             area=source.area,
             pose=source.pose,
             names=self.model.defects.names,
+            likeness_limit=self.likeness_limit,
         )
 
     def with_roi(self, roi: Any) -> Detector:
@@ -311,6 +313,11 @@ class Detector:
         """Scores above it are rejected; infinity without calibration images."""
         return self.model.calibration.threshold
 
+    @cached_property
+    def likeness_limit(self) -> float:
+        """Images that are more like a known defect are rejected too; infinity for a model that knows none."""
+        return self.runtime.likeness_limit(self.calibration)
+
     @property
     def history(self) -> tuple[Event, ...]:
         """What was done to the model, when, and with which images."""
@@ -326,6 +333,7 @@ class Detector:
         detector = Detector(load(Path(path)))
         try:
             detector.runtime.warm_up()
+            _ = detector.likeness_limit
         except Exception as error:  # ONNX Runtime's errors have no common base
             raise ModelFileError(
                 f"{path} is damaged (its network does not run: {in_one_line(error)}); "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from math import isfinite
+from math import inf, isfinite
 from typing import Any, Literal
 
 import numpy as np
@@ -14,7 +14,7 @@ from mhpatchcore.inputs.areas import Area, Extent
 from mhpatchcore.inputs.pose import Pose
 from mhpatchcore.inputs.window import Window
 from mhpatchcore.runtime.arrays import Floats, Mask
-from mhpatchcore.scoring.known_defects import name_in
+from mhpatchcore.scoring.known_defects import most_like, name_in
 from mhpatchcore.scoring.maps import Region, ViewScores, combined_map, regions_in
 
 PEAK_SHARE = (
@@ -34,7 +34,7 @@ class Result:
     calibrated has no threshold (infinity): it scores images, but does not judge them. `window` says which values of
     the image were black and white, for pictures of it; outside of its `area` of interest the map is empty. With a
     `pose` views and area are those of the turned image, and maps are turned back. `names` are those of the known
-    defects, by which regions are named.
+    defects, by which regions are named; an image that is more like one of them than `likeness_limit` is rejected too.
     """
 
     path: str | None
@@ -47,20 +47,32 @@ class Result:
     area: Area | None = None
     pose: Pose | None = None
     names: tuple[str, ...] = ()
+    likeness_limit: float = inf
 
     @property
     def verdict(self) -> Verdict:
-        """What the score means: "passed", "rejected", or "no threshold" where the model cannot tell."""
+        """What it means: "passed", "rejected", or "no threshold" where the model cannot tell.
+
+        Rejected is what scores above the threshold, and what is more like a known defect than good parts are.
+        """
         if not isfinite(self.threshold):
             return "no threshold"
-        return (
-            "passed" if self.score <= self.threshold else "rejected"
-        )  # a score that is no number does not pass
+        passes = self.score <= self.threshold  # a score that is no number does not pass
+        return "passed" if passes and not self.is_like_known else "rejected"
 
     @property
     def is_rejected(self) -> bool:
-        """Whether the score exceeds the threshold; without a threshold nothing does (see `verdict`)."""
+        """Whether it does not pass; without a threshold everything does (see `verdict`)."""
         return self.verdict == "rejected"
+
+    @property
+    def is_like_known(self) -> bool:
+        """Whether it is more like a known defect than good parts are."""
+        return self._most_like[0] > self.likeness_limit
+
+    @cached_property
+    def _most_like(self) -> tuple[float, int]:
+        return most_like(self.views) if self.names else (-1.0, 0)
 
     @property
     def size(self) -> tuple[int, int]:
@@ -117,6 +129,8 @@ class Result:
     @property
     def defect(self) -> str | None:
         """What the worst region of a rejected image is called, or "unknown"; None where the model knows no names."""
+        if self.is_rejected and self.score <= self.threshold:
+            return self.names[self._most_like[1]]
         return self.regions[0].name if self.is_rejected and self.regions else None
 
     def _named(self, region: Region) -> Region:
@@ -143,6 +157,7 @@ class Result:
             "is_rejected": self.is_rejected if judged else None,
             "p_value": self.p_value if judged else None,
             "defect": self.defect,
+            "is_like_known": self.is_like_known if self.names else None,
             "regions": [asdict(region) for region in self.regions],
         }
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cli_runs import SMALL, Run, graphs, run
+from cli_runs import SMALL, Run, graphs, run  # noqa: F401 (fixtures)
 from forging import Change, at, dropped, forged, setting, tensor
 from PIL import Image
 from small_detector import vials
@@ -19,7 +19,6 @@ from mhpatchcore.model.file import from_bytes, to_bytes
 from mhpatchcore.model.merge import merged
 from mhpatchcore.scoring.known_defects import NO_DEFECTS, KnownDefects
 
-__all__ = ["graphs", "run"]  # fixtures
 KINDS = ("scratch", "low_fill")
 PIXELS = 96
 
@@ -48,12 +47,24 @@ def test_a_rejected_image_is_named_by_what_it_looks_like(taught: Detector) -> No
         assert all(0 < (one.regions[0].sure or 0) <= 1 for one in results)
 
 
-def test_teaching_changes_no_score_and_no_verdict(plain: Detector, taught: Detector) -> None:
+def test_teaching_changes_no_score(plain: Detector, taught: Detector) -> None:
     for picture in [*vials(50, 2, PIXELS), *defects("scratch", 300, 2)]:
         one, other = plain.score(picture), taught.score(picture)
-        assert (one.score, one.verdict) == (other.score, other.verdict)
+        assert (one.score, one.p_value) == (other.score, other.p_value)
         assert one.defect is None and one.to_json()["defect"] is None
         assert all(region.name is None for region in one.regions)
+
+
+def test_what_looks_like_a_known_defect_is_rejected_below_the_threshold(taught: Detector) -> None:
+    """Good parts, which look like no defect, still pass."""
+    lenient = taught.calibrated("30%")
+    seen = lenient.score(defects("low_fill", 201, 1)[0])
+    assert seen.score < seen.threshold
+    assert (seen.verdict, seen.defect, seen.is_like_known) == ("rejected", "low_fill", True)
+    assert [one.verdict for one in lenient.score(vials(50, 5, PIXELS))] == ["passed"] * 5
+    forgetful = Detector(replace(lenient.model, defects=NO_DEFECTS))
+    assert np.isinf(forgetful.likeness_limit)
+    assert forgetful.score(defects("low_fill", 201, 1)[0]).verdict == "passed"
 
 
 def test_a_defect_unlike_the_known_ones_is_unknown(plain: Detector) -> None:
@@ -146,7 +157,7 @@ def test_made_up_defects_are_refused(taught: Detector, change: Change) -> None:
         from_bytes(forged(to_bytes(taught.model), change))
 
 
-def test_the_commands_teach_and_name(run: Run, tmp_path: Path) -> None:
+def test_the_commands_teach_and_name(run: Run, tmp_path: Path) -> None:  # noqa: F811
     for kind in ("good", *KINDS):
         folder = tmp_path / ("parts" if kind == "good" else "bad") / kind
         folder.mkdir(parents=True)

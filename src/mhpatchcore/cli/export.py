@@ -34,7 +34,8 @@ def export(
         )
     if detector.model.defects.names:
         warn(
-            "the names of known defects are not in the exported file: score with mhpatchcore itself for them"
+            "the known defects are not in the exported file: it names nothing, and passes parts that only look like "
+            "one of them; score with mhpatchcore itself for that"
         )
     if as_json:
         print_json(exported.to_json() | {"model": str(model)})

@@ -42,7 +42,7 @@ def teach(
     quiet: bool = QuietFlag,
     skip_broken: bool = SkipBrokenFlag,
 ) -> None:
-    """Show a model some defects, so that rejected places which look like them are named.
+    """Show a model some defects, so that what looks like them is rejected, and named.
 
     Example: mhpatchcore teach part.mhpc parts/scratched --name scratch -o part.mhpc
     """

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import inf
 from threading import Lock
 from typing import Any
 
 import numpy as np
 
 from mhpatchcore.backbone.session import letting_go, make_session
+from mhpatchcore.calibration.threshold import Calibration, threshold_at
 from mhpatchcore.config import Config
 from mhpatchcore.fitting.scale import Scale
 from mhpatchcore.fitting.tasks import Scored, scored_by
@@ -20,6 +22,8 @@ from mhpatchcore.scoring.combining import Rule, combined_score
 from mhpatchcore.scoring.graph import Head
 from mhpatchcore.scoring.known_defects import NO_DEFECTS, KnownDefects, likenesses
 from mhpatchcore.scoring.maps import ViewScores
+
+LIKENESS_SHARE = 0.1  # of the false alarms of the threshold, which come on top of them
 
 
 class Runtime:
@@ -99,6 +103,25 @@ class Runtime:
                     self._defects.directions(i, scale.whitening) for i, scale in enumerate(self._scales)
                 )
             return self._known
+
+    def likeness_limit(self, calibration: Calibration) -> float:
+        """Images that are more like a known defect are rejected, whatever their score: infinity where none is known.
+
+        Good parts exceed it at LIKENESS_SHARE of the rate at which they exceed the threshold, by the patches that
+        decided the scores of calibration images. Images whose patches are not kept scored low: they count as unlike.
+        """
+        deciding = calibration.deciding
+        if not (self._defects.names and deciding):
+            return inf
+        like = [
+            max(
+                float(likenesses(scale.whitening(rows).T, known).max())
+                for scale, rows, known in zip(self._scales, one.rows, self.known, strict=True)
+            )
+            for one in deciding
+        ]
+        rate = LIKENESS_SHARE * calibration.expected_rate * calibration.n / len(deciding)
+        return threshold_at(1 + np.array(like, np.float32), min(rate, 0.5)) - 1
 
     def _session(self, threads: int) -> tuple[Any, ...]:
         with self._lock:

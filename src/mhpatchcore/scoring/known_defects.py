@@ -6,14 +6,15 @@ alike in it is the cosine of their whitened rows, whatever its strength:
     like(u, m) = z(u)·z(m) / (‖z(u)‖ ‖z(m)‖)
 
 The patches of a region vote for the defect whose nearest row they are most like, with their distance to the normal bank
-as weight. The winner's share of the votes, times how like it they are, is how sure the name is; below SURE the region is
-"unknown".
+as weight. The winner's share of the votes, times how like it they are, is how sure the name is; below SURE the name is
+"unknown". An image is as like a known defect as the most like of its LOOKED_AT patches that depart most.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 import numpy as np
 
@@ -21,10 +22,11 @@ from mhpatchcore.inputs.areas import Extent
 from mhpatchcore.metric.distances import squared_norms
 from mhpatchcore.metric.whitening import Whitening
 from mhpatchcore.runtime.arrays import Array, Floats, Indices
-from mhpatchcore.scoring.maps import ViewScores
+from mhpatchcore.scoring.maps import ViewScores, surroundings
 
 UNKNOWN = "unknown"
 SURE = 0.25
+LOOKED_AT = 64  # patches of each scale: as many as calibration keeps of an image
 HIGH = 0.5  # of the largest distance in a region: patches below it say little
 MOST_NAME = 100  # letters
 PATCHES_AT_ONCE = 64  # so few that BLAS does not spread the product over threads
@@ -94,3 +96,22 @@ def name_in(views: Sequence[ViewScores], names: Sequence[str], box: Extent) -> t
     most = int(votes.argmax())
     sure = float(votes[most] / max(total, 1e-12))
     return (names[most] if sure >= SURE else UNKNOWN), sure
+
+
+def most_like(views: Sequence[ViewScores]) -> tuple[float, int]:
+    """How like an image is to the known defect that it is most like, and which that is; −1 where none is known."""
+    found = (-1.0, 0)
+    for _, of_scale in groupby(views, lambda view: view.scale):
+        seen = [view for view in of_scale if view.known is not None]
+        if seen:
+            high = np.concatenate([surroundings(view.counted).ravel() for view in seen])
+            known = np.concatenate([_flat(view.known) for view in seen], axis=1)
+            known = known[:, np.argsort(-high, kind="stable")[:LOOKED_AT]]
+            kind = int(known.max(axis=1).argmax())
+            found = max(found, (float(known[kind].max()), kind))
+    return found
+
+
+def _flat(known: Floats | None) -> Floats:
+    assert known is not None
+    return known.reshape(len(known), -1)

@@ -132,6 +132,15 @@ def contributions(view: ViewScores, y: float, x: float) -> Floats:
     return view.geometry.blending(np.array([y]), np.array([x])) * view.counted * np.outer(rows, columns)
 
 
+def surroundings(a: Floats) -> Floats:
+    """How much the cells of a map (h, w) decide: as much as lies around them; the highest may decide alone."""
+    padded = np.pad(a, 1, mode="edge")
+    rows = padded[:-2] + padded[1:-1] + padded[2:]
+    around: Floats = rows[:, :-2] + rows[:, 1:-1] + rows[:, 2:]
+    around.flat[a.argmax()] = np.inf
+    return around
+
+
 def _cells(start: float, stop: float, length: float, n: int) -> slice:
     """The cells of n over `length` pixels whose centres lie within start … stop, or the one nearest to its middle.
 
