@@ -48,7 +48,7 @@ bench: $(VENV)/installed-dev
 # make results DATA=/folder/of/categories BACKBONE=/file.onnx   (LADDER=casting: the ladder; without DATA: only the page)
 results: $(VENV)/installed-dev
 	$(BIN)/python -m benchmarks.results $(DATA) $(if $(BACKBONE),--backbone $(BACKBONE)) $(if $(WEIGHTS),--weights $(WEIGHTS)) \
-		$(if $(LADDER),--ladder $(LADDER)) $(if $(SIZES),--sizes $(SIZES))
+		$(if $(LADDER),--ladder $(LADDER)) $(if $(SIZES),--sizes $(SIZES)) $(if $(UPDATE),--update)
 
 $(VENV)/installed: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11 ...")'

@@ -191,7 +191,7 @@ def planning(n: int) -> dict[str, float]:
     far = DaskExecutor(_Workers())
     runs_of(make_plan(range(n), (), config).learnt, MOMENTS_FAN_IN, far)
     where = Geometry(8, 8, 0, 0, 8, 8)
-    images = [StoredImage(i, ((Located(i, 0, f"image/{i:064d}", 0, where),),)) for i in range(n)]
+    images = [StoredImage(i, ((Located(i, 0, f"image/{i:064d}", 0, where),),), ((),)) for i in range(n)]
     runs_of(bank_chunks(views_at(0, images), config), FAN_IN, far)
     seconds = time.perf_counter() - started
     return {

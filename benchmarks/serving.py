@@ -6,6 +6,12 @@ graph in ONNX Runtime, called from as many threads as there are cores, on views 
 no HTTP. The two take turns, and the median of their ratio is told: of images per second, where the clients take their
 share of the cores too, and of CPU time per image, which depends less on what else runs on the machine.
 
+What HTTP costs is told by requests one after the other over a connection that is kept: for the health of the service,
+and for verdicts beside the seconds that they say they took.
+
+Then parts come at a steady rate, as from a line, while no, some or many pages follow live (`serving_pages`). How long a
+verdict takes is counted from the moment at which the part came.
+
 Then as many requests as asked for are sent while the model file is replaced every second. Every answer is held against
 what the model of its hash must say; resident memory is looked at all along.
 """
@@ -16,8 +22,6 @@ import argparse
 import hashlib
 import http.client
 import json
-import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -25,19 +29,19 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from benchmarks.commands import Row, parser_of, shown, write_json
+from benchmarks.commands import Row, integers, parser_of, shown, write_json
+from benchmarks.serving_clients import ask, asked, cpu_of, resident, service, steady
 from mhpatchcore import Detector
 from mhpatchcore.inputs.folders import images_below
 from mhpatchcore.runtime.parallel import available_cores
 
 RATES = (0.05, 0.2)  # of the two models that replace each other
-SCORE = "/v1/models/part/score?map=none"
 THROUGHPUT = {
     "clients": "{clients}",
     "bare graph, images/s": "{bare:.1f}",
@@ -49,6 +53,21 @@ THROUGHPUT = {
     "memory, MB": "{memory_mb:.0f}",
     "median, ms": "{median_ms:.0f}",
     "p99, ms": "{p99_ms:.0f}",
+}
+HTTP = {
+    "health, ms": "{health_ms:.1f}",
+    "a verdict, ms": "{verdict_ms:.1f}",
+    "of it waiting, decoding and computing, ms": "{own_ms:.1f}",
+    "HTTP, ms": "{http_ms:.1f}",
+}
+PAGES = {
+    "pages open": "{pages}",
+    "parts": "{parts}",
+    "median, ms": "{median_ms:.0f}",
+    "p99, ms": "{p99_ms:.0f}",
+    "p99, of that without pages": "{ratio:.2f}",
+    "pictures": "{pictures}",
+    "failed": "{failed}",
 }
 ENDURANCE = {
     "requests": "{requests}",
@@ -63,15 +82,6 @@ ENDURANCE = {
 }
 
 
-@dataclass(frozen=True)
-class Answered:
-    """One answer: which image, its seconds, and what was told; None where nothing was."""
-
-    image: int
-    seconds: float
-    told: dict[str, object] | None
-
-
 def main() -> None:
     parser = parser_of(__doc__)
     parser.add_argument("data", type=Path, help="a folder of images of good parts")
@@ -82,6 +92,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5, help="turns of which the median is told; 0: none")
     parser.add_argument(
         "--requests", type=int, default=5000, help="while the model is replaced every second; 0: none"
+    )
+    parser.add_argument("--pages", type=integers, default=[0, 3, 10], help="numbers of open pages")
+    parser.add_argument("--rate", type=float, default=2.0, help="parts a second, while pages are open")
+    parser.add_argument(
+        "--watched", type=float, default=60.0, help="seconds of each number of pages; 0: none"
     )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -101,6 +116,9 @@ def run(options: argparse.Namespace, folder: Path) -> dict[str, list[Row]]:
         if options.rounds:
             row = _throughput(options, detector, images, bodies, process, port)
             found["throughput"] = shown([row], THROUGHPUT)
+        if options.watched:
+            found["http"] = shown([_http(bodies, port)], HTTP)
+            found["pages"] = shown(_watched(options, bodies, port), PAGES)
         if options.requests:
             row = _endurance(options, detector, images, bodies, model, process, port)
             found["endurance"] = shown([row], ENDURANCE)
@@ -141,6 +159,45 @@ def _throughput(
         "median_ms": 1e3 * float(np.median(seconds)),
         "p99_ms": 1e3 * float(np.percentile(seconds, 99)),
     }
+
+
+def _http(bodies: Sequence[bytes], port: int, times: int = 100) -> Row:
+    """What a request costs beside the work that it asks for."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    health, verdicts, own = [], [], []
+    for i in range(times):
+        started = time.perf_counter()
+        connection.request("GET", "/v2/health/live")
+        connection.getresponse().read()
+        answered = time.perf_counter()
+        told: Any = ask(connection, bodies[i % len(bodies)])
+        health.append(answered - started)
+        verdicts.append(time.perf_counter() - answered)
+        own.append(sum(told["seconds"].values()))
+    costs = {"health": health, "verdict": verdicts, "own": own, "http": np.subtract(verdicts, own)}
+    return {f"{name}_ms": 1e3 * float(np.median(seconds)) for name, seconds in costs.items()}
+
+
+def _watched(options: argparse.Namespace, bodies: Sequence[bytes], port: int) -> Iterator[Row]:
+    """How long verdicts take while pages are open."""
+    alone = None
+    for pages in options.pages:
+        command = [sys.executable, "-m", "benchmarks.serving_pages", port, pages, options.watched]
+        looking = (
+            subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, text=True) if pages else None
+        )
+        time.sleep(3)  # all of them are there
+        seconds = steady(port, bodies, options.rate, options.watched - 5)
+        told, _ = looking.communicate(timeout=120) if looking else ('{"pictures": 0, "failed": 0}', None)
+        p99 = 1e3 * float(np.percentile(seconds, 99))
+        alone = alone or p99
+        row = {
+            "pages": pages,
+            "parts": len(seconds),
+            "median_ms": 1e3 * float(np.median(seconds)),
+            "p99_ms": p99,
+        }
+        yield row | {"ratio": p99 / alone} | json.loads(told)
 
 
 def _endurance(
@@ -253,39 +310,6 @@ def per_second(work: Callable[[int], object], seconds: float) -> Speed:
     return Speed(calls / (time.perf_counter() - started), (time.process_time() - cpu) / calls)
 
 
-def asked(port: int, bodies: Sequence[bytes], clients: int, goes_on: Callable[[], bool]) -> list[Answered]:
-    """All answers to clients that ask one after the other, as long as `goes_on()`."""
-
-    def client(number: int) -> list[Answered]:
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-        answers, i = [], number
-        while goes_on():
-            image = i % len(bodies)
-            started = time.perf_counter()
-            told = _ask(connection, bodies[image])
-            answers.append(Answered(image, time.perf_counter() - started, told))
-            i += clients
-        connection.close()
-        return answers
-
-    with ThreadPoolExecutor(clients) as threads:
-        return [one for answers in threads.map(client, range(clients)) for one in answers]
-
-
-def _ask(connection: http.client.HTTPConnection, body: bytes) -> dict[str, object] | None:
-    try:
-        connection.request("POST", SCORE, body, {"Content-Type": "application/octet-stream"})
-        answer = connection.getresponse()
-        content = answer.read()
-        if answer.status != 200:
-            return None
-        told: dict[str, object] = json.loads(content)["results"][0]
-        return told
-    except (OSError, http.client.HTTPException):
-        connection.close()
-        return None
-
-
 def _for(seconds: float) -> Callable[[], bool]:
     end = time.perf_counter() + seconds
     return lambda: time.perf_counter() < end
@@ -301,41 +325,8 @@ def _count(n: int) -> Callable[[], bool]:
     return goes_on
 
 
-def cpu_of(process: int) -> float:
-    """Seconds of CPU time that a process has used."""
-    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 def digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def resident(process: int) -> float:
-    """Resident memory of a process now, in MB."""
-    pages = int(Path(f"/proc/{process}/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
-
-
-@contextmanager
-def service(model: Path) -> Iterator[tuple[int, int]]:
-    """`mhpatchcore serve MODEL`, and its process and port."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = int(free.getsockname()[1])
-    command = [sys.executable, "-m", "mhpatchcore", "serve", str(model), "--port", str(port)]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        while process.poll() is None:
-            try:
-                socket.create_connection(("127.0.0.1", port)).close()
-                break
-            except OSError:
-                time.sleep(0.1)
-        yield process.pid, port
-    finally:
-        process.terminate()
-        process.wait(30)
 
 
 if __name__ == "__main__":

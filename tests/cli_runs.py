@@ -17,7 +17,7 @@ from small_detector import PIXELS
 from mhpatchcore.cli import main
 from mhpatchcore.demo.dataset import vial_image
 
-SMALL = ("--size", "96", "-K", "200", "--local-rows", "64")
+SMALL = ("--augment", "none", "--size", "96", "-K", "200", "--local-rows", "64")
 PLAIN = {"NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "100"}
 
 

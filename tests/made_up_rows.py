@@ -13,6 +13,7 @@ COLUMNS: dict[str, Any] = {
     "n_train": 200,
     "n_learnt": 200,
     "n_available": 200,
+    "grown_in": 0,
     "n_test": 80,
     "n_anomalous": 60,
     "image_auroc": 0.9,

@@ -17,7 +17,7 @@ PIXELS = 64
 
 @cache
 def small_detector(**settings: Any) -> Detector:
-    return Detector.fit(vials(0, 8), Config(sizes=96, K=200).with_changes(**settings))  # type: ignore[arg-type]
+    return Detector.fit(vials(0, 8), Config(sizes=96, K=200, augment="none").with_changes(**settings))  # type: ignore[arg-type]
 
 
 def vials(first: int, n: int, pixels: int = PIXELS) -> list[np.ndarray]:

@@ -16,7 +16,7 @@ PACKAGE = "mhpatchcore"
 
 # rooms of one line may import each other's modules; every room may import those of the lines above
 ORDER: tuple[tuple[str, ...], ...] = (
-    ("", "errors"),  # the package itself, which knows its version
+    ("", "errors", "reference"),  # the package itself, which knows its version; the paper in plain numpy
     ("runtime",),
     ("inputs",),
     ("backbone",),

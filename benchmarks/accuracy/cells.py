@@ -14,6 +14,7 @@ import numpy as np
 
 from mhpatchcore import Config, Detector, Execution
 from mhpatchcore.evaluation.evaluate import evaluate
+from mhpatchcore.evaluation.metrics import auroc_error
 from mhpatchcore.inputs.datasets import Dataset, load_dataset
 from mhpatchcore.inputs.sources import spread
 from mhpatchcore.presets import preset
@@ -34,7 +35,10 @@ class Variant:
 
 @dataclass(frozen=True)
 class Cell:
-    """What one variant gives on one category with one seed; `images` were learnt from."""
+    """What one variant gives on one category with one seed; `images` were learnt from.
+
+    `error` is the sampling error of the image AUROC, by bootstrap over the test images.
+    """
 
     variant: str
     category: str
@@ -45,6 +49,7 @@ class Cell:
     aupro: float
     rows: int
     seconds: float
+    error: float = np.nan
 
     @property
     def key(self) -> tuple[str, str, int, int]:
@@ -59,8 +64,6 @@ def read_variants(path: Path) -> dict[str, Variant]:
 def _variant(name: str, table: dict[str, Any]) -> Variant:
     why, headline = table.pop("why", ""), table.pop("headline", False)
     start = preset(table.pop("preset", "default")).config
-    if table.get("resize") == 0:  # TOML has no "none"
-        table["resize"] = None
     return Variant(name, start.with_changes(**table), why, headline)
 
 
@@ -90,6 +93,8 @@ def run_cell(
     detector = Detector.fit(list(dataset.train), config, execution=Execution(store=store))
     evaluation = evaluate(detector, dataset)
     pixel = evaluation.pixel
+    labels = [judged.is_anomalous for judged in evaluation.images]
+    scores = [judged.score for judged in evaluation.images]
     return Cell(
         variant=variant.name,
         category=dataset.name,
@@ -100,6 +105,7 @@ def run_cell(
         aupro=round(pixel.aupro, 5) if pixel else np.nan,
         rows=detector.model.rows,
         seconds=round(time.perf_counter() - started, 1),
+        error=round(auroc_error(labels, scores), 5),
     )
 
 

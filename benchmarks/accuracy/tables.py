@@ -46,7 +46,7 @@ def categories_of(cells: Sequence[Cell], figure: str = "image") -> list[str]:
 def whole_lines(cells: Sequence[Cell], variants: Iterable[str]) -> list[str]:
     """Those of the variants that have every category of the study."""
     names = categories_of(cells)
-    return [variant for variant in variants if table_of(cells, variant, "image")[0] == names]
+    return [variant for variant in variants if names and table_of(cells, variant, "image")[0] == names]
 
 
 def means_of(cells: Sequence[Cell], variant: str) -> dict[str, float]:
@@ -59,13 +59,28 @@ def means_of(cells: Sequence[Cell], variant: str) -> dict[str, float]:
 
 def main_lines(cells: Sequence[Cell], lines: Mapping[str, Variant]) -> str:
     """The lines that a reader asks for first: what they are, and their means."""
-    head = [f"| | what it is | {' | '.join(FIGURES.values())} | seeds |", "|---" * 6 + "|"]
+    head = [f"| | what it is | {' | '.join(FIGURES.values())} | sampling error | seeds |", "|---" * 7 + "|"]
     rows = []
     for name, line in lines.items():
         means = means_of(cells, name)
         told = (f"{means[figure]:.3f}" if figure in means else NONE for figure in FIGURES)
-        rows.append(f"| {name} | {line.why} | {' | '.join(told)} | {seeds_of(cells, name)} |")
+        counts = f"{sampling_error(cells, name)} | {seeds_of(cells, name)}"
+        rows.append(f"| {name} | {line.why} | {' | '.join(told)} | {counts} |")
     return "\n".join([*head, *rows])
+
+
+def sampling_error(cells: Sequence[Cell], variant: str) -> str:
+    """How far other test images would move the mean image AUROC: categories are independent, so their errors add as
+    squares."""
+    errors = values_of(cells, variant, "error")
+    by_category = [
+        np.mean([error for (category, _), error in errors.items() if category == name])
+        for name in categories_of(cells)
+        if any(category == name for category, _ in errors)
+    ]
+    if len(by_category) < len(categories_of(cells)):
+        return NONE
+    return f"± {np.sqrt(np.sum(np.square(by_category))) / len(by_category):.3f}"
 
 
 def ingredients(cells: Sequence[Cell], lines: Mapping[str, Variant]) -> str:

@@ -42,7 +42,8 @@ def command(options: argparse.Namespace) -> Sequence[str]:
     network += [f"--weights={options.weights}"] if options.weights else []
     if options.ladder:
         where = ["ladder", str(options.data / options.ladder), f"--sizes={options.sizes}"]
-        return [*where, *network, f"--out={options.results / LADDER_FOLDER}"]
+        grows = ["--update"] if options.update else []
+        return [*where, *grows, *network, f"--out={options.results / LADDER_FOLDER}"]
     name = Path(options.backbone or Config().backbone).stem
     what = [f"--categories={options.categories}", f"--presets={options.presets}"]
     return ["benchmark", str(options.data), *what, *network, f"--out={options.results / name}"]
@@ -60,6 +61,7 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--weights", metavar="FILE", help="a weights file for a named network")
     parser.add_argument("--ladder", metavar="CATEGORY", help="the subset ladder on this category instead")
+    parser.add_argument("--update", action="store_true", help="on the ladder a model grows as well")
     parser.add_argument("--sizes", default=",".join(map(str, LADDER_SIZES)), help="of the ladder's subsets")
     parser.add_argument("--results", type=Path, default=HERE, metavar="FOLDER", help="where results are kept")
     parser.add_argument("--docs", type=Path, default=DOCS, metavar="FOLDER", help="where the page goes")

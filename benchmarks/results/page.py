@@ -14,15 +14,16 @@ from PIL import Image
 from benchmarks.results import findings
 from mhpatchcore import Config
 from mhpatchcore.experiments.grid import read_rows
-from mhpatchcore.experiments.ladder import LADDER, STREAM, ladder_figures, ladder_table
-from mhpatchcore.experiments.tables import dataset_table, paper_tables, resource_table
+from mhpatchcore.experiments.ladder import STREAM, ladder_figures, ladder_tables
+from mhpatchcore.experiments.published import reproduction_tables
+from mhpatchcore.experiments.tables import dataset_table, paper_tables
 from mhpatchcore.experiments.writing import auroc_and_memory
 from mhpatchcore.report.figures import figure_bytes
 from mhpatchcore.runtime.files import atomic_path, write_text
 
 Row = dict[str, Any]
 COLOURS = 64
-TOLD = ("patchcore", "mh", "default")  # whose costs are told phase by phase
+TOLD = ("patchcore", "mh")  # whose costs are told phase by phase
 LADDER_FOLDER = "ladder"
 TITLES = {
     "efficientnet_lite0": "EfficientNet-Lite0, the embedded network",
@@ -65,10 +66,13 @@ def _network(name: str, rows: Sequence[Row], figures: Path) -> dict[str, Any]:
     return {
         "title": TITLES.get(network, f"{network}, {own}"),
         "weights": rows[0]["weights_sha256"],
-        "tables": [table.markdown() for table in paper_tables(rows).values()],
+        "tables": [
+            table.markdown() for table in (*reproduction_tables(rows).values(), *paper_tables(rows).values())
+        ],
         "claims": claims and claims.markdown(),
         "figure": _draw(auroc_and_memory(rows), figures / f"{name}-pareto.png"),
         "cells": len(rows),
+        "missing": findings.missing(rows),
         "minutes": findings.minutes(rows),
         "is_busy": findings.is_busy(rows),
         "cores": rows[0]["cores"],
@@ -79,22 +83,16 @@ def _network(name: str, rows: Sequence[Row], figures: Path) -> dict[str, Any]:
 def _ladder(rows: Sequence[Row], phases: Sequence[Row], figures: Path) -> dict[str, Any]:
     # the stream alone runs on all images as well
     largest = max(row["n_train"] for row in [row for row in rows if row["preset"] != STREAM] or rows)
-    at_most = [row for row in rows if row["n_train"] == largest]
+    at_most = [row for row in rows if row["n_train"] == largest and not row["grown_in"]]
+    presets = list(dict.fromkeys(row["preset"] for row in rows))
     return {
         "category": rows[0]["dataset"],
-        "table": ladder_table(rows).markdown(),
-        "resources": resource_table(
-            at_most,
-            [p for p in LADDER if any(row["preset"] == p for row in at_most)],
-            f"Resources at n = {largest}",
-        ).markdown(),
+        "tables": [table.markdown() for table in ladder_tables(rows).values()],
         "figures": [
             _draw(figure, figures / f"ladder-{name}.png") for name, figure in ladder_figures(rows).items()
         ],
-        "growths": [found for name in LADDER if (found := findings.growth(rows, name)) is not None],
-        "matches": [
-            match for name in ("mh", "default") if (match := findings.matched(rows, name)) is not None
-        ],
+        "growths": [found for name in presets if (found := findings.growth(rows, name)) is not None],
+        "match": findings.matched(rows, STREAM),
         "phases": findings.phases_table(
             [row for row in at_most if row["preset"] in TOLD], phases, f"Costs by phase at n = {largest}"
         ).markdown(),

@@ -13,17 +13,19 @@ from typing import Any, NamedTuple, get_type_hints
 
 from mhpatchcore.errors import UserError
 from mhpatchcore.inputs.regions import Roi, parse_roi
+from mhpatchcore.inputs.turns import AUTO as AUGMENT_AUTO
+from mhpatchcore.inputs.turns import TURNS
 from mhpatchcore.inputs.views import View
 from mhpatchcore.inputs.window import AUTO, EIGHT_BIT, Window, parse_window
 from mhpatchcore.metric.shrinkage import parse_shrinkage
 
 CHOICES = {
     "aspect": ("keep", "stretch"),
-    "pose": ("none", "moments"),
+    "augment": (*TURNS, AUGMENT_AUTO),
     "reduction": ("pca", "ipca", "none"),
     "metric": ("mahalanobis", "euclidean"),
     "constructor": ("always-full", "tree", "offline-greedy", "kmeans", "geores"),
-    "start": ("first", "centre", "random"),
+    "start": ("first", "farthest", "random"),
     "score": ("max", "reweighted", "map-max"),
     "calibration": ("cross-image", "held-out", "none"),
     "precision": ("fp32", "int8", "auto"),
@@ -97,7 +99,7 @@ class Config:
     resize: int | None = None
     window: Window | str = AUTO
     roi: Roi | None = None
-    pose: str = "none"
+    augment: str = "auto"
     # metric
     reduction: str = "pca"
     variance: float | None = 0.99
@@ -149,8 +151,6 @@ class Config:
             )
         if self.resize is not None and self.tiled:
             raise UserError("tiles show the whole image, and resize crops it: leave one of them out")
-        if self.pose != "none" and (self.tiled or self.resize is not None):
-            raise UserError("a part in its pose is seen as a whole: leave out pose, or tiles and resize")
         for name in SHARES:
             value = getattr(self, name)
             if value is not None and not (0 < value < 1 or (value == 1 and name in ("variance", "fraction"))):
@@ -162,22 +162,24 @@ class Config:
         if self.constructor == "kmeans" and self.calibration == "cross-image":
             raise UserError(
                 "k-means centroids come from no single image, so images cannot be scored without their own rows: "
-                "use --calibration held-out, or none"
+                "use `calibration=held-out`, or none"
             )
 
     @property
     def views(self) -> tuple[View, ...]:
         """How an image becomes the views of each scale; a window that is still to be learnt is that of 8 bits."""
         window = self.window if isinstance(self.window, Window) else EIGHT_BIT
-        posed = self.pose != "none"
-        return tuple(
-            View(size.height, size.width, self.resize, window, size.zoom, posed) for size in self.sizes
-        )
+        return tuple(View(size.height, size.width, self.resize, window, size.zoom) for size in self.sizes)
 
     @property
     def tiled(self) -> bool:
         """Whether some scale sees images in tiles."""
         return any(size.zoom for size in self.sizes)
+
+    @property
+    def sees_whole(self) -> bool:
+        """Whether some scale sees images as a whole, in views of one shape."""
+        return not all(size.zoom for size in self.sizes)
 
     def with_changes(self, **changes: Any) -> Config:
         """The same recipe but for these settings; a wrong name or value is refused."""
@@ -199,8 +201,8 @@ def of_its_kind(name: str, value: Any) -> Any:
     >>> import numpy as np
     >>> of_its_kind("K", np.int64(5)), of_its_kind("sigma", 2), of_its_kind("resize", None)
     (5, 2.0, None)
-    >>> of_its_kind("false_alarm", "5%")
-    0.05
+    >>> of_its_kind("false_alarm", "5%"), of_its_kind("resize", "none")
+    (0.05, None)
     """
     if name == "layers":
         if isinstance(value, str) or not all(isinstance(layer, str) for layer in value or ()):
@@ -214,14 +216,15 @@ def of_its_kind(name: str, value: Any) -> Any:
         return parse_roi(value)
     if name not in _hints():
         raise UserError(f"unknown setting '{name}'; there are: {', '.join(sorted(_hints()))}")
+    hint = _hints()[name]
+    wanted = getattr(hint, "__args__", (hint,))
+    # TOML and the command line know no None: there it is a word
+    if (value is None or (isinstance(value, str) and value == "none")) and type(None) in wanted:
+        return None
     if name in SHARES and isinstance(value, str):
         with suppress(ValueError):
             return parse_share(value)
         raise UserError(f"{name} must be a share such as 5% or 0.05, not {value!r}")
-    hint = _hints()[name]
-    wanted = getattr(hint, "__args__", (hint,))
-    if value is None and type(None) in wanted:
-        return None
     for kind in wanted:
         is_bool = isinstance(value, bool)
         if kind in KINDS and isinstance(value, KINDS[kind][0]) and is_bool == (kind is bool):

@@ -30,6 +30,10 @@ class ImageError(UserError):
     exit_code = 3
 
 
+class ImageTooLargeError(ImageError):
+    """An image has more pixels than are read."""
+
+
 class ModelFileError(UserError):
     """A model file is missing, truncated, foreign or from a newer version."""
 
@@ -43,7 +47,7 @@ class WeightsError(UserError):
 
 
 class ImageWarning(UserWarning):
-    """Something about images that a user should know, though the work goes on; the message names the file."""
+    """Something about images, or what is learnt from them, that a user should know, though the work goes on."""
 
 
 def in_one_line(text: object) -> str:

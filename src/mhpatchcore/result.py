@@ -11,7 +11,6 @@ from typing import Any, Literal
 import numpy as np
 
 from mhpatchcore.inputs.areas import Area, Extent
-from mhpatchcore.inputs.pose import Pose
 from mhpatchcore.inputs.window import Window
 from mhpatchcore.runtime.arrays import Floats, Mask
 from mhpatchcore.scoring.known_defects import most_like, name_in
@@ -32,9 +31,9 @@ class Result:
 
     `map` and `mask` have the size of the original image and are made when first asked for. A model that has not been
     calibrated has no threshold (infinity): it scores images, but does not judge them. `window` says which values of
-    the image were black and white, for pictures of it; outside of its `area` of interest the map is empty. With a
-    `pose` views and area are those of the turned image, and maps are turned back. `names` are those of the known
-    defects, by which regions are named; an image that is more like one of them than `likeness_limit` is rejected too.
+    the image were black and white, for pictures of it; outside of its `area` of interest the map is empty. `names` are
+    those of the known defects, by which regions are named; an image that is more like one of them than
+    `likeness_limit` is rejected too.
     """
 
     path: str | None
@@ -45,7 +44,6 @@ class Result:
     views: tuple[ViewScores, ...]
     window: Window | None = None
     area: Area | None = None
-    pose: Pose | None = None
     names: tuple[str, ...] = ()
     likeness_limit: float = inf
 
@@ -86,16 +84,6 @@ class Result:
 
     def map_over(self, box: Extent, height: int, width: int) -> Floats:
         """The map over a box of the original image, at height × width places in it: as cheap as these are few."""
-        if self.pose is not None:
-            return self.pose.map_over(self._turned_map, box, height, width)
-        return self._map_of_views(box, height, width)
-
-    @cached_property
-    def _turned_map(self) -> Floats:
-        """The map of the turned image, at the pixels of the finest view: it is too smooth for more."""
-        return self._map_of_views((0, 0, *self.size), *max(view.size for view in self.views))
-
-    def _map_of_views(self, box: Extent, height: int, width: int) -> Floats:
         heat = combined_map(self.views, box, height, width)
         if self.area is not None:
             heat[~self.area.over(box, height, width, self.size)] = 0
@@ -134,8 +122,7 @@ class Result:
         return self.regions[0].name if self.is_rejected and self.regions else None
 
     def _named(self, region: Region) -> Region:
-        box = region.box if self.pose is None else self.pose.box_in_turned(region.box)
-        name, sure = name_in(self.views, self.names, box)
+        name, sure = name_in(self.views, self.names, region.box)
         return replace(region, name=name, sure=sure)
 
     def _bands(self) -> Iterator[Floats]:

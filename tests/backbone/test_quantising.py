@@ -11,7 +11,7 @@ from mhpatchcore import Config, Detector
 from mhpatchcore.backbone import quantising
 from mhpatchcore.demo.dataset import vial_image
 
-SIZE = {"sizes": 64, "K": 100, "m_c": 32, "layers": ("block4",)}
+SIZE = {"augment": "none", "sizes": 64, "K": 100, "m_c": 32, "layers": ("block4",)}
 
 
 @pytest.fixture(scope="module")

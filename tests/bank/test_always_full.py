@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from plain_selection import chunks, distinct, pool_of, select
+from plain_selection import FARTHEST, chunks, distinct, doubles, pool_of
 
 from mhpatchcore.bank.always_full import always_full
 from mhpatchcore.bank.patches import Patches, Stream
 from mhpatchcore.bank.tree import tree
+from mhpatchcore.reference import farthest_first
 
 
 @pytest.mark.parametrize("n_chunks", [1, 2, 9])
@@ -59,7 +60,7 @@ def plain_always_full(parts: list[np.ndarray], K: int, m_c: int) -> np.ndarray:
     local = max(m_c, -(-2 * K // len(parts)))
 
     def at_most(z: np.ndarray) -> np.ndarray:
-        return z if len(z) <= K else select(z, K)
+        return z if len(z) <= K else farthest_first(z, K)
 
     def node(parts: list[np.ndarray]) -> np.ndarray:
         """Of 4ⁿ summaries."""
@@ -68,7 +69,7 @@ def plain_always_full(parts: list[np.ndarray], K: int, m_c: int) -> np.ndarray:
         quarter = len(parts) // 4
         return at_most(np.concatenate([node(parts[i * quarter : (i + 1) * quarter]) for i in range(4)]))
 
-    left, nodes, size = [select(part, local) for part in parts], [], 4**8
+    left, nodes, size = [farthest_first(part, local) for part in parts], [], 4**8
     while left:
         while len(left) < size:
             size //= 4
@@ -81,8 +82,8 @@ def plain_always_full(parts: list[np.ndarray], K: int, m_c: int) -> np.ndarray:
 @pytest.mark.parametrize(("K", "m_c"), [(25, 8), (60, 10), (12, 40)])
 def test_its_tree_has_one_shape(n_chunks: int, K: int, m_c: int) -> None:
     made = chunks(n_chunks, high=1000)
-    bank = always_full(Stream.of(made), K, m_c)
-    wanted = plain_always_full([chunk.z for chunk in made], K, m_c)
+    bank = always_full(Stream.of(made), K, m_c, FARTHEST)
+    wanted = plain_always_full(doubles(made), K, m_c)
     assert len(wanted) == min(K, 40 * n_chunks)
     assert np.array_equal(bank.z, wanted)
 
@@ -95,5 +96,6 @@ def test_old_rows_compete_and_fill_up(K: int) -> None:
     everything = {row.tobytes() for row in pool_of([one, other, *made])}
     assert len(bank) == distinct(bank.z) == min(K, 240)
     assert {row.tobytes() for row in bank.z} <= everything
-    alone = always_full(Stream.of([], earlier=(one, other)), K, 8)
-    assert np.array_equal(alone.z, select(pool_of([one, other]), K) if K < 80 else pool_of([one, other]))
+    alone = always_full(Stream.of([], earlier=(one, other)), K, 8, FARTHEST)
+    both = pool_of([one, other])
+    assert np.array_equal(alone.z, farthest_first(both.astype(float), K) if K < 80 else both)

@@ -1,11 +1,12 @@
-"""GeoReS against a plain transcription of the paper."""
+"""GeoReS against the reference."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from plain_selection import chunks, distinct, plain_tree, pool_of, select
+from plain_selection import FARTHEST, chunks, distinct, doubles
 
+from mhpatchcore import reference
 from mhpatchcore.bank.geores import geores
 from mhpatchcore.bank.patches import Stream
 
@@ -17,16 +18,8 @@ from mhpatchcore.bank.patches import Stream
 @pytest.mark.parametrize("high", [3, 12, 1000])
 def test_geores_is_the_papers(K: int, m_c: int, alpha: float, q: int | None, high: int) -> None:
     made = chunks(7, high=high)
-    z = pool_of(made)
-    K0 = min(K - 1, max(1, round(alpha * K)))
-    coverage = np.concatenate(plain_tree([chunk.z for chunk in made], m_c))
-    P, M0 = select(coverage, K), select(coverage, K0)
-    residuals = ((z[:, None] - P[None]) ** 2).sum(axis=2).min(axis=1)
-    T = z[np.sort(np.argsort(-residuals, kind="stable")[: q or 10 * (K - K0)])]
-    both = np.concatenate([M0, select(T, K - K0, covered=M0)])
-    wanted = np.concatenate([both, select(coverage, K - len(both), covered=both)])
-    bank = geores(Stream.of(made), K, m_c, alpha, q)
-    assert np.array_equal(bank.z, wanted)
+    bank = geores(Stream.of(made), K, m_c, alpha, q, FARTHEST)
+    assert np.array_equal(bank.z, reference.geores(doubles(made), K, m_c, alpha, q or K))
     assert len(bank) == distinct(bank.z) <= K
 
 

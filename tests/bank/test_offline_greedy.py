@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from plain_selection import chunks, distinct, pool_of, select
+from plain_selection import FARTHEST, chunks, pool_of
 
-from mhpatchcore.bank.farthest_first import farthest_first
+from mhpatchcore import reference
+from mhpatchcore.bank.farthest_first import Start, farthest_first
 from mhpatchcore.bank.offline_greedy import offline_greedy, random_directions
 from mhpatchcore.bank.patches import Stream
 
@@ -14,7 +15,8 @@ from mhpatchcore.bank.patches import Stream
 @pytest.mark.parametrize("K", [1, 25, 1000])
 def test_it_is_farthest_first_over_the_pool(K: int) -> None:
     made = chunks(5)
-    assert np.array_equal(offline_greedy(Stream.of(made), K).z, select(pool_of(made), K))
+    bank = offline_greedy(Stream.of(made), K, start=FARTHEST)
+    assert np.array_equal(bank.z, reference.farthest_first(pool_of(made).astype(float), K))
 
 
 def test_by_fraction() -> None:
@@ -25,22 +27,33 @@ def test_by_fraction() -> None:
     assert len(offline_greedy(Stream.of(made), fraction=1e-9)) == 1
 
 
-def test_start_rules() -> None:
+def original_patchcore(z: np.ndarray, k: int, anchors: np.ndarray) -> np.ndarray:
+    """The original's loop: distances begin as the mean of those to the anchors, none of which is chosen."""
+
+    def to(row: np.ndarray) -> np.ndarray:
+        return np.sqrt(((z - row) ** 2).sum(axis=1))
+
+    chosen, nearest = [], np.mean([to(row) for row in anchors], axis=0)
+    for _ in range(k):
+        chosen.append(int(nearest.argmax()))
+        nearest = np.minimum(nearest, to(z[chosen[-1]]))
+    return z[chosen]
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_random_start_is_the_original_s(seed: int) -> None:
     made = chunks(5, high=1000)
-    z = pool_of(made)
-    centre = ((z - z.mean(axis=0)) ** 2).sum(axis=1).argmin()
-    assert np.array_equal(offline_greedy(Stream.of(made), 1, start="first").z[0], z[0])
-    assert np.array_equal(offline_greedy(Stream.of(made), 1, start="centre").z[0], z[centre])
-    starts = [offline_greedy(Stream.of(made), 1, start="random", seed=seed).origin[0] for seed in range(5)]
-    again = [offline_greedy(Stream.of(made), 1, start="random", seed=seed).origin[0] for seed in range(5)]
-    assert np.array_equal(starts, again) and distinct(np.array(starts)) > 1
+    z = pool_of(made).astype(float)
+    anchors = z[np.random.default_rng(seed).choice(len(z), 10, replace=False)]
+    bank = offline_greedy(Stream.of(made), 20, start=Start("random", seed))
+    assert np.array_equal(bank.z, original_patchcore(z, 20, anchors))
 
 
 def test_it_chooses_by_its_projection() -> None:
     made = chunks(5, dim=12)
     z = pool_of(made)
     rows = farthest_first(z @ random_directions(12, 2, seed=3), 15)
-    bank = offline_greedy(Stream.of(made), 15, projection=2, seed=3)
+    bank = offline_greedy(Stream.of(made), 15, projection=2, start=Start(seed=3))
     assert np.array_equal(bank.z, z[rows])
     assert not np.array_equal(bank.z, offline_greedy(Stream.of(made), 15).z)
 

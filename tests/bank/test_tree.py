@@ -1,11 +1,13 @@
-"""The paper's merge-reduce tree, against a plain transcription."""
+"""The paper's merge-reduce tree, against the reference."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from plain_selection import chunks, plain_tree, select
+from plain_selection import FARTHEST, chunks, doubles
 
+from mhpatchcore import reference
+from mhpatchcore.bank.farthest_first import Start
 from mhpatchcore.bank.patches import Patches, Stream
 from mhpatchcore.bank.tree import tree
 
@@ -14,20 +16,25 @@ from mhpatchcore.bank.tree import tree
 @pytest.mark.parametrize(("K", "m_c"), [(50, 10), (12, 10), (6, 25)])
 def test_tree_is_the_papers(n_chunks: int, K: int, m_c: int) -> None:
     made = chunks(n_chunks)
-    bank = tree(Stream.of(made), K, m_c)
-    nodes = plain_tree([chunk.z for chunk in made], m_c)
-    assert np.array_equal(bank.z, select(np.concatenate(nodes), K))
+    bank = tree(Stream.of(made), K, m_c, FARTHEST)
+    assert np.array_equal(bank.z, reference.merge_reduce(doubles(made), K, m_c))
     assert len(bank) <= min(K, m_c * n_chunks.bit_count())
 
 
 def test_old_rows_compete_with_the_remaining_nodes() -> None:
     old, made = chunks(1, seed=5)[0].take(np.arange(12)), chunks(5)
-    bank = tree(Stream.of(made, earlier=(old,)), 20, 10)
-    nodes = [old.z, *plain_tree([chunk.z for chunk in made], 10)]
-    assert np.array_equal(bank.z, select(np.concatenate(nodes), 20))
+    bank = tree(Stream.of(made, earlier=(old,)), 20, 10, FARTHEST)
+    both = np.concatenate([old.z.astype(float), *reference.nodes(doubles(made), 10)])
+    assert np.array_equal(bank.z, reference.farthest_first(both, 20))
 
 
 def test_of_old_rows_alone_a_bank_can_be_made() -> None:
     one, other = (chunks(1, seed=seed)[0] for seed in (1, 2))
-    bank = tree(Stream.of([], earlier=(one, other)), 15, 10)
-    assert np.array_equal(bank.z, select(Patches.concat([one, other]).z, 15))
+    bank = tree(Stream.of([], earlier=(one, other)), 15, 10, FARTHEST)
+    assert np.array_equal(bank.z, reference.farthest_first(Patches.concat([one, other]).z.astype(float), 15))
+
+
+def test_the_start_reaches_every_node() -> None:
+    made = chunks(5, high=1000)
+    banks = [tree(Stream.of(made), 30, 10, Start(rule)).z for rule in ("first", "farthest", "random")]
+    assert len({bank.tobytes() for bank in banks}) == 3

@@ -18,8 +18,8 @@ from mhpatchcore.cluster.page import render
 from mhpatchcore.config import parse_sizes
 from mhpatchcore.fitting.executor import Processes, Threads
 
-SMALL = ("--size", "64", "-K", "50", "--local-rows", "32", "-q")
-CONFIG = Config(sizes=parse_sizes("64"), K=50, m_c=32)
+SMALL = ("--augment", "none", "--size", "64", "-K", "50", "--local-rows", "32", "-q")
+CONFIG = Config(augment="none", sizes=parse_sizes("64"), K=50, m_c=32)
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def test_a_model_that_was_calibrated_since_is_kept(run: Run, plant: Path, tmp_pa
     command = ("fit-many", plant, "-o", tmp_path / "models", *SMALL, "--json")
     run(*command)
     place = tmp_path / "models/cap.mhpc"
-    changed = Detector.load(place).calibrated(images=plant / "cap/bad", add=True)
+    changed = Detector.load(place).calibrated(images=plant / "cap/bad", add=True, all_good=True)
     changed.save(place)
     cap = json.loads(run(*command).out)["products"][0]
     assert cap["kept"] and cap["threshold"] == changed.threshold

@@ -56,6 +56,9 @@ def test_every_setting_has_an_option() -> None:
         (("--shrinkage", "oas"), {"shrinkage": "oas"}),
         (("--shrinkage", "0.5"), {"shrinkage": 0.5}),
         (("--sigma", "2", "--seed", "7"), {"sigma": 2.0, "seed": 7}),
+        (("--start", "farthest"), {"start": "farthest"}),
+        (("--resize", "512"), {"resize": 512}),
+        (("--resize", "none", "--components", "7"), {"resize": None, "components": 7}),
         (("--false-alarm", "2%"), {"false_alarm": 0.02}),
         (("--false-alarm", "0.02"), {"false_alarm": 0.02}),
         (("--variance", "95%", "--alpha", "80 %"), {"variance": 0.95, "alpha": 0.8}),
@@ -73,6 +76,16 @@ def test_options_become_settings(
     if "sizes" in changes:
         changes = changes | {"sizes": parse_sizes(list(changes["sizes"]))}
     assert asked["config"] == Config(**changes)
+
+
+def test_none_takes_a_preset_s_value_back(run: Run, asked: dict[str, Any], tmp_path: Path) -> None:
+    settings = tmp_path / "exact.toml"
+    settings.write_text('projection = "none"\n')
+    chosen = ("--preset", "patchcore", "--resize", "none", "--settings", settings)
+    assert run("fit", tmp_path, "-o", tmp_path / "part.mhpc", *chosen).code == 0
+    assert (asked["config"].resize, asked["config"].projection) == (None, None)
+    refused = run("fit", tmp_path, "-o", tmp_path / "part.mhpc", "--resize", "all")
+    assert_one_line_error(refused, 2, "--resize", "none")
 
 
 @pytest.mark.parametrize(("told", "excluded"), [("3", 3), ("5%", 0.05), ("0.05", 0.05)])

@@ -168,7 +168,7 @@ def test_a_video(run: Run, tmp_path: Path) -> None:
 
 
 def test_a_function_and_a_memory_map_give_the_model_of_a_list(tmp_path: Path) -> None:
-    normals, config = vials(0, 8), Config(sizes=96, K=200)  # type: ignore[arg-type]
+    normals, config = vials(0, 8), Config(sizes=96, K=200, augment="none")  # type: ignore[arg-type]
     np.save(tmp_path / "all.npy", np.stack(normals))
     for source in (lambda: iter(normals), np.load(tmp_path / "all.npy", mmap_mode="r")):
         detector = Detector.fit(source, config)
@@ -182,7 +182,7 @@ def test_deep_arrays(kind: str) -> None:
     def deep(first: int, n: int) -> list[np.ndarray]:
         return [(pixels * (20.0 if kind == "uint16" else 0.01)).astype(kind) for pixels in vials(first, n)]
 
-    detector = Detector.fit(deep(0, 8), Config(sizes=96, K=200))  # type: ignore[arg-type]
+    detector = Detector.fit(deep(0, 8), Config(sizes=96, K=200, augment="none"))  # type: ignore[arg-type]
     assert detector.score(deep(20, 1)[0]).score == pytest.approx(
         small_detector().score(vials(20, 1)[0]).score, rel=0.5
     )
@@ -217,5 +217,5 @@ def test_rank_images_from_folders_and_by_name(run: Run, tmp_path: Path) -> None:
 
 def test_stacked_names_serve_in_python(tmp_path: Path) -> None:
     folders = write_frames(tmp_path, 4)
-    detector = Detector.fit(stacked(*folders), Config(sizes=96, K=100))  # type: ignore[arg-type]
+    detector = Detector.fit(stacked(*folders), Config(sizes=96, K=100, augment="none"))  # type: ignore[arg-type]
     assert detector.score(stacked(*folders)[0]).path == f"{tmp_path}/{{cam0,cam1}}/000.png"

@@ -27,8 +27,10 @@ dask_clusters = pytest.importorskip("mhpatchcore.cluster.dask")
 
 __all__ = ["graphs", "run"]  # fixtures
 
-SMALL = Config(sizes=64, K=60, m_c=20, layers=("block2", "block4"), chunk_images=2)
+SMALL = Config(augment="none", sizes=64, K=60, m_c=20, layers=("block2", "block4"), chunk_images=2)
 OPTIONS = (
+    "--augment",
+    "none",
     "--size",
     "64",
     "-K",
@@ -150,7 +152,7 @@ def die(_: int) -> None:
 def test_a_task_that_kills_every_worker_ends_in_one_line(cluster: DaskExecutor) -> None:
     cluster.client.cluster.scheduler.allowed_failures = 0
     with pytest.raises(
-        UserError, match=r"workers of the cluster died .* with the same --store a new run goes on"
+        UserError, match=r"workers of the cluster died .* with the same store a new run goes on"
     ) as caught:
         list(cluster.map(die, [1]))
     assert "\n" not in str(caught.value)
@@ -186,7 +188,7 @@ class Elsewhere:
     [
         (
             lambda a: (Store(Path("/nowhere")), *a[1:]),
-            "does not see the store in /nowhere: name a folder with --store",
+            "does not see the store in /nowhere: name a folder that all workers reach",
         ),
         (lambda a: (*a[:2], "/nowhere/1.png", *a[3:]), "cannot work: there is no image /nowhere/1.png"),
         (lambda a: (*a[:2], __file__, *a[3:]), "sees another image at"),

@@ -8,7 +8,8 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,6 +45,20 @@ def bad(seed: int = 100) -> np.ndarray:
     return pixels
 
 
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+def until(true: Callable[[], bool], seconds: float = 60) -> None:
+    """Wait for something that another thread or process does."""
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
 @dataclass(frozen=True)
 class Running:
     """A service in its own process."""
@@ -57,11 +72,9 @@ class Running:
 
 
 @contextmanager
-def running(*arguments: object) -> Iterator[Running]:
-    """`mhpatchcore serve …` at a free port of this machine, until the block ends."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+def running(*arguments: object, port: int = 0) -> Iterator[Running]:
+    """`mhpatchcore serve …` at a port of this machine, a free one by default, until the block ends."""
+    port = port or free_port()
     command = [sys.executable, "-m", "mhpatchcore", "serve", *map(str, arguments), "--port", str(port)]
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ}

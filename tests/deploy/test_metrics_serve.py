@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +13,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from scipy.stats import binom
 from services import bad, good, png, write_model
 
+from mhpatchcore.deploy import record as recording
+from mhpatchcore.deploy.record import Record
 from mhpatchcore.deploy.serve.app import create_app
 from mhpatchcore.deploy.serve.observed import ALARM
 
@@ -44,6 +48,9 @@ def test_parts_refusals_and_times_are_counted(client: TestClient) -> None:
     assert told["mhpatchcore_refused_total", "unreadable"] == 2
     assert told["mhpatchcore_refused_total", "unknown"] == 1
     assert told["mhpatchcore_compute_seconds_count", "vial"] == 3
+    assert told["process_resident_memory_bytes", ""] > 1e6 and told["process_open_fds", ""] > 0
+    (sha256,) = [one["sha256"] for one in client.get("/v1/models").json()]
+    assert f'mhpatchcore_model_info{{model="vial",sha256="{sha256}"}} 1.0' in client.get("/metrics").text
     assert told["mhpatchcore_queue_seconds_count", "vial"] == told["mhpatchcore_decode_seconds_count", "vial"]
     assert told["mhpatchcore_observed_rate", "vial"] == pytest.approx(2 / 3)
     assert told["mhpatchcore_promised_rate", "vial"] == pytest.approx(0.2)
@@ -61,8 +68,37 @@ def test_an_alarm_tells_when_rejects_are_too_many(client: TestClient) -> None:
     told = samples(client)
     assert told["mhpatchcore_alarm", "vial"] == 1
     assert told["mhpatchcore_rejects_p", "vial"] == pytest.approx(p[1])
-    client.put(
-        "/v1/models/vial/threshold", json={"false_alarm": 0.5}
-    )  # another model: nothing is known of it yet
+    seen = client.get("/v1/models/vial").json()["sha256"]
+    client.put("/v1/models/vial/threshold", json={"false_alarm": 0.5, "instead_of": seen})
+    # another model: nothing is known of it yet
     assert samples(client)["mhpatchcore_alarm", "vial"] == 0
     assert samples(client)["mhpatchcore_swaps_total", "vial"] == 1
+
+
+def test_problems_and_drift_are_gauges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    model = write_model(tmp_path / "vial.mhpc")
+    record = Record(tmp_path / "verdicts.sqlite")
+    with TestClient(create_app([tmp_path], record=record)) as client:
+        client.post(SCORE, content=png(good()))
+        told = samples(client)
+        names = ("problem", "drift", "alarm")
+        assert [told[f"mhpatchcore_{name}", "vial"] for name in names] == [0, 0, 0]
+        before = client.get("/v1/models").json()[0]["sha256"]
+        monkeypatch.setattr(recording, "_add", fails)
+        for _ in range(12):
+            client.post(SCORE, content=png(bad()))
+        model.write_bytes(b"no model")
+        client.app.state.service.models.refresh()  # type: ignore[attr-defined]
+        while not record.problem:
+            time.sleep(0.01)
+        told = samples(client)
+        assert [told[f"mhpatchcore_{name}", "vial"] for name in names] == [1, 1, 1]
+        assert (told["mhpatchcore_record_problem", ""], told["mhpatchcore_record_lost", ""]) == (1, 0)
+        write_model(model, 0.4)
+        client.app.state.service.models.refresh()  # type: ignore[attr-defined]
+        assert before not in client.get("/metrics").text  # the hash is that of the model in service
+    recorded = list(recording.verdicts(record.path, recording.Query()))
+    assert len(recorded) + record.lost == 13  # what could not be written to the end

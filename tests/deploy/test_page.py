@@ -5,130 +5,35 @@ Skipped where there is no Chromium (`scripts/install-debian-packages.sh` install
 
 from __future__ import annotations
 
-import base64
 import csv
-import io
-import json
-import os
 import shutil
-import socket
-import subprocess
-import sys
-import time
 import urllib.request
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from PIL import Image
+from pages import (
+    PIXELS,
+    Service,
+    all_images,
+    axe,
+    browser,
+    drop,
+    fitted,
+    images,
+    needs_chromium,
+    opened,
+    parts,
+    playwright,
+)
+from services import png, running
 
-from mhpatchcore import Config, Detector
 from mhpatchcore.demo.dataset import vial_image
 
-pytest.importorskip("fastapi")
-pytest.importorskip("uvicorn")
-playwright = pytest.importorskip("playwright.sync_api")
-axe = pytest.importorskip("axe_core_python.sync_playwright")
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium")
-
-ARGUMENTS = (
-    *("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"),
-    *("--disable-sync", "--no-first-run"),
-)
-PIXELS = 96
-PATIENCE = 30_000  # milliseconds, on a machine that does other things too
-DROP = """([kind, files]) => {
-  const transfer = new DataTransfer();
-  for (const [name, content] of files) {
-    const bytes = Uint8Array.from(atob(content), (letter) => letter.charCodeAt(0));
-    transfer.items.add(new File([bytes], name, { type: "image/png" }));
-  }
-  if (kind === "paste") dispatchEvent(new ClipboardEvent("paste", { clipboardData: transfer, bubbles: true }));
-  else for (const event of ["dragenter", "dragover", "drop"])
-    document.body.dispatchEvent(new DragEvent(event, { dataTransfer: transfer, bubbles: true, cancelable: true }));
-}"""
-
-
-def png(pixels: np.ndarray) -> bytes:
-    file = io.BytesIO()
-    Image.fromarray(pixels).save(file, "PNG")
-    return file.getvalue()
-
-
-@dataclass(frozen=True)
-class Service:
-    """A running service, one of its models, and ways to ask it."""
-
-    url: str
-    model: str
-
-    def get(self, path: str) -> Any:
-        with urllib.request.urlopen(f"{self.url}{path}", timeout=10) as answer:
-            return json.load(answer)
-
-    def facts(self, of: str = "") -> Any:
-        return self.get(f"/v1/models/{self.model}{of}")
-
-    def parts(self) -> Any:
-        return self.get(f"/v1/parts?model={self.model}")
-
-    def inbox(self) -> Any:
-        return self.get(f"/v1/inbox?model={self.model}")
-
-    def score(self, file: Path) -> None:
-        address = f"{self.url}/v1/models/{self.model}/score?name={file.name}"
-        request = urllib.request.Request(address, file.read_bytes(), {"Content-Type": "image/png"})
-        urllib.request.urlopen(request, timeout=30).close()
-
-    @property
-    def sha256(self) -> str:
-        return str(self.facts()["sha256"])
-
-
-@pytest.fixture(scope="module")
-def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Good parts that the model does not know, and parts with a defect nobody can miss."""
-    folder = tmp_path_factory.mktemp("images")
-    for seed in range(40, 46):
-        (folder / f"good-{seed}.png").write_bytes(png(vial_image(seed, pixels=PIXELS)[0]))
-    for seed in range(46, 49):
-        pixels = vial_image(seed, pixels=PIXELS)[0].copy()
-        pixels[40:60, 40:60] = np.random.default_rng(seed).integers(0, 256, (20, 20, 3))
-        (folder / f"bad-{seed}.png").write_bytes(png(pixels))
-    return folder
-
-
-@pytest.fixture(scope="module")
-def fitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model file; the training images stay where they were, so that evidence finds them."""
-    folder = tmp_path_factory.mktemp("normals")
-    for seed in range(14):
-        (folder / f"{seed:02d}.png").write_bytes(png(vial_image(seed, pixels=PIXELS)[0]))
-    model = tmp_path_factory.mktemp("fitted") / "vial.mhpc"
-    Detector.fit(folder, Config(sizes=96, K=300, false_alarm=0.1)).save(model)
-    return model
-
-
-def started(model: Path, *arguments: str) -> tuple[subprocess.Popen[str], str]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "mhpatchcore", "serve", str(model), "--port", str(port), *arguments]
-    process = subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=os.environ
-    )
-    url, end = f"http://127.0.0.1:{port}", time.monotonic() + 40
-    while True:
-        try:
-            urllib.request.urlopen(f"{url}/v2/health/live", timeout=1).close()
-            return process, url
-        except OSError:
-            assert process.poll() is None and time.monotonic() < end, process.communicate()
-            time.sleep(0.05)
+__all__ = ["browser", "fitted", "images"]  # fixtures
+pytestmark = needs_chromium
+LONG = "SN-" + 1900 * "W"  # what somebody calls himself, or a part, of which 200 letters are taken
 
 
 @pytest.fixture(scope="module")
@@ -137,50 +42,8 @@ def url(fitted: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]
     folder = tmp_path_factory.mktemp("models")
     for name in ("intake", "strip", "loop", "light", "dark"):
         shutil.copy(fitted, folder / f"{name}.mhpc")
-    process, url = started(folder)
-    yield url
-    process.terminate()
-    process.communicate(timeout=20)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    playwright.expect.set_options(timeout=PATIENCE)
-    with playwright.sync_playwright() as driver:
-        one = driver.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
-        yield one
-        one.close()
-
-
-def opened(browser: Any, service: Service, wide: int = 1400, tall: int = 900, scheme: str = "light") -> Any:
-    """A page with a model; `complaints` are those of the browser, and all that would leave the machine."""
-    context = browser.new_context(viewport={"width": wide, "height": tall}, color_scheme=scheme)
-    context.set_default_timeout(PATIENCE)
-    page = context.new_page()
-    page.complaints = []
-    page.on("console", lambda one: one.type == "error" and page.complaints.append(one.text))
-    page.on("pageerror", lambda error: page.complaints.append(str(error)))
-    here = (service.url, "blob:", "data:")
-    page.on("request", lambda one: one.url.startswith(here) or page.complaints.append(one.url))
-    page.goto(service.url)
-    page.locator("html[data-ready]").wait_for(state="attached")
-    page.locator("#model-picker").select_option(service.model)
-    return page
-
-
-def drop(page: Any, *files: Path, kind: str = "drop") -> None:
-    page.evaluate(DROP, [kind, [[one.name, base64.b64encode(one.read_bytes()).decode()] for one in files]])
-
-
-def parts(page: Any, n: int) -> Any:
-    """The strip, once it has n parts."""
-    rows = page.locator("#strip .part")
-    playwright.expect(rows).to_have_count(n)
-    return rows
-
-
-def all_images(images: Path) -> list[Path]:
-    return sorted(images.iterdir())
+    with running(folder) as service:
+        yield service.url
 
 
 def test_images_go_in_and_verdicts_come_out(browser: Any, url: str, images: Path) -> None:
@@ -272,8 +135,10 @@ def test_the_strip_filters_sorts_follows_and_exports(browser: Any, url: str, ima
     expect(page.locator("#label-defect")).to_have_attribute("aria-pressed", "true")
     (kept,) = service.inbox()
     assert (kept["label"], kept["name"]) == ("defect", names.nth(1).inner_text())
-    page.keyboard.press("d")  # once more takes it back
-    expect(page.locator("#label-defect")).to_have_attribute("aria-pressed", "false")
+    page.keyboard.press("u")  # the correction, then the label
+    expect(page.locator("#label-good")).to_have_attribute("aria-pressed", "true")
+    page.keyboard.press("u")
+    expect(page.locator("#label-good")).to_have_attribute("aria-pressed", "false")
     assert service.inbox() == []
     page.keyboard.press("?")
     expect(page.get_by_role("dialog")).to_contain_text("label it as a good part")
@@ -343,8 +208,15 @@ def test_the_loop_closes_and_goes_back(browser: Any, url: str, images: Path) -> 
     assert service.facts()["threshold"] < details["threshold"]
     assert len({first, second, third}) == 3
 
-    # and back to the very first, byte for byte
-    page.locator(".versions li").last.get_by_role("button", name="Go back").click()
+    # and back to the very first, byte for byte, but not without being asked
+    back = page.locator(".versions li").last.get_by_role("button", name="Go back")
+    back.click()
+    expect(dialog).to_contain_text(first[:12])
+    dialog.get_by_role("button", name="Cancel").click()
+    expect(dialog).to_have_count(0)
+    assert service.sha256 == third
+    back.click()
+    dialog.get_by_role("button", name="Go back").click()
     expect(page.locator(".versions li").first).to_contain_text(first[:12])
     assert service.sha256 == first
     changes = service.facts("/versions")["changes"]
@@ -358,11 +230,13 @@ def test_the_loop_closes_and_goes_back(browser: Any, url: str, images: Path) -> 
 def test_nobody_is_kept_out_and_nothing_overlaps(browser: Any, url: str, images: Path, scheme: str) -> None:
     service = Service(url, scheme)
     for file in all_images(images)[:5]:
-        service.score(file)
+        service.score(file, part=LONG[:200])
+    service.label(service.parts()[1]["id"], "good", who=LONG, note=LONG)
     for wide, tall in ((1400, 900), (390, 844)):
         page = opened(browser, service, wide, tall, scheme)
         parts(page, 5)
         page.keyboard.press("d" if wide > 1000 else "g")
+        playwright.expect(page.locator("#strip .part-label").first).not_to_be_empty()
         playwright.expect(page.locator("#places img").first).to_be_visible()
         for view in ("inspect", "learn", "model", "help"):
             page.locator(f"[data-view={view}], #{view}").first.click()
@@ -386,11 +260,10 @@ def test_a_token_is_asked_for_and_kept(browser: Any, fitted: Path, tmp_path: Pat
     secret.write_text("a-token-of-enough-letters")
     secret.chmod(0o600)
     model = Path(shutil.copy(fitted, tmp_path / "vial.mhpc"))
-    process, url = started(model, "--token-file", str(secret))
-    try:
+    with running(model, "--token-file", secret) as service:
         context = browser.new_context()
         page = context.new_page()
-        page.goto(url)
+        page.goto(service.url)
         field = page.get_by_role("textbox", name="Token")
         field.fill("wrong")
         page.keyboard.press("Enter")
@@ -410,9 +283,6 @@ def test_a_token_is_asked_for_and_kept(browser: Any, fitted: Path, tmp_path: Pat
         page.locator("html[data-ready]").wait_for(state="attached")
         playwright.expect(page.get_by_role("dialog")).to_have_count(0)
         context.close()
-    finally:
-        process.terminate()
-        process.communicate(timeout=20)
 
 
 def test_the_bundle_needs_no_build_no_network_and_no_inline_script(url: str) -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
+import sqlite3
+import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -15,10 +19,26 @@ from services import bad, good, png, write_model
 from small_detector import small_detector, with_threshold
 
 from mhpatchcore import Detector
+from mhpatchcore.deploy.inbox import Inbox
+from mhpatchcore.deploy.serve import v1
 from mhpatchcore.deploy.serve.app import create_app
 from mhpatchcore.deploy.serve.limits import Limits
+from mhpatchcore.errors import UserError
 
 TOKEN = "0123456789abcdef"
+
+
+def full_sqlite() -> sqlite3.Error:
+    """What SQLite says when there is no room."""
+    with closing(sqlite3.connect(":memory:")) as db:
+        db.execute("PRAGMA max_page_count = 2")
+        try:
+            db.execute("CREATE TABLE a AS SELECT zeroblob(100000)")
+        except sqlite3.Error as error:
+            return error
+    raise AssertionError
+
+
 SCORE = "/v1/models/vial/score"
 
 
@@ -72,7 +92,9 @@ def test_many_images_and_a_broken_one_among_them(client: TestClient) -> None:
     first, broken, last = answer.json()["results"]
     assert [one["part"] for one in (first, broken, last)] == ["1", "2", "3"]
     assert (first["name"], first["verdict"], last["verdict"]) == ("a.png", "passed", "rejected")
-    assert "b.png" in broken["error"] and broken["id"] is None and "/proc" not in broken["error"]
+    assert (broken["verdict"], broken["is_rejected"], broken["score"]) == ("rejected", True, None)
+    assert "b.png" in broken["reason"] and "/proc" not in broken["reason"] and first["reason"] is None
+    assert client.get("/v1/parts").json()[1]["id"] in [one["id"] for one in (first, broken, last)]
 
 
 def test_a_heatmap_is_answered_where_a_picture_is_asked_for(client: TestClient) -> None:
@@ -116,7 +138,7 @@ def test_parts_kept_are_bounded(model: Path) -> None:
 def test_models_are_told_without_paths(client: TestClient, model: Path) -> None:
     (facts,) = client.get("/v1/models").json()
     assert (facts["name"], facts["file"], facts["images_learnt"]) == ("vial", "vial.mhpc", 8)
-    assert facts["problem"] is None and facts["promised_rate"] == 0.2
+    assert facts["problem"] is None and facts["promised_rate"] == pytest.approx(0.2)
     details = client.get("/v1/models/vial")
     assert details.json()["calibration_scores"] == sorted(details.json()["calibration_scores"])
     assert details.json()["history"][0]["what"] == "fit" and details.json()["config"]["K"] == 200
@@ -134,7 +156,10 @@ def test_another_threshold_is_written_and_served(tmp_path: Path) -> None:
         )
         step = next(one for one in steps if one["threshold"] != before["threshold"])
         assert step["recent_share"] in (0.0, 1.0)
-        after = client.put("/v1/models/vial/threshold", json={"false_alarm": step["false_alarm"]}).json()
+        after = client.put(
+            "/v1/models/vial/threshold",
+            json={"false_alarm": step["false_alarm"], "instead_of": before["sha256"]},
+        ).json()
         assert after["threshold"] == step["threshold"] != before["threshold"]
         assert client.get("/v1/models/vial").json()["history"][-1]["what"] == "calibrate"
         assert Detector.load(model).threshold == step["threshold"]
@@ -164,7 +189,8 @@ def test_drift_of_the_last_parts(client: TestClient) -> None:
 
 def error_of(answer: object) -> str:
     told = json.loads(answer.content)  # type: ignore[attr-defined]
-    assert list(told) == ["error"] and "/proc" not in told["error"] and "\n" not in told["error"]
+    assert "/proc" not in told["error"] and "\n" not in told["error"]
+    assert set(told) <= {"error", "results"}
     return str(told["error"])
 
 
@@ -205,9 +231,13 @@ def test_too_much_is_refused(model: Path) -> None:
         assert answer.status_code == 413 and "65 × 64" in error_of(answer)
 
 
-def test_who_does_not_know_the_token_gets_nothing(model: Path) -> None:
+GUARDED = ("/v1/models", "/v1/parts", "/v1/events", "/v1/verdicts", "/v2", "/v2/models/vial", "/metrics")
+
+
+def test_who_does_not_know_the_token_gets_nothing(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(v1, "SLOWED", 0.0)
     with TestClient(create_app([model], token=TOKEN)) as client:
-        for path in ("/v1/models", "/v1/parts", "/v1/events", "/v2", "/v2/models/vial", "/metrics"):
+        for path in (*GUARDED, "/openapi.json"):
             for given in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": f"Basic {TOKEN}"}):
                 answer = client.get(path, headers=given)
                 assert answer.status_code == 401 and TOKEN not in answer.text
@@ -216,6 +246,41 @@ def test_who_does_not_know_the_token_gets_nothing(model: Path) -> None:
         assert client.get("/v1/models", headers=known).status_code == 200
         assert client.post(SCORE, content=png(good()), headers=known).status_code == 200
         assert client.get("/v2/health/live").status_code == client.get("/v2/health/ready").status_code == 200
+
+
+def test_wrong_tokens_are_logged_and_answered_late(
+    model: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(v1, "SLOWED", 0.3)
+    with TestClient(create_app([model], token=TOKEN)) as client:
+        started = time.perf_counter()
+        assert client.get("/v1/models", headers={"Authorization": "Bearer guess"}).status_code == 401
+        assert time.perf_counter() - started > 0.3
+        assert client.get("/v1/models").status_code == 401  # none at all is no guess: the page begins so
+    (logged,) = [one.getMessage() for one in caplog.records if "token" in one.getMessage()]
+    assert "testclient" in logged and "guess" not in logged
+
+
+@pytest.mark.parametrize(
+    "cause",
+    [
+        OSError(errno.ENOSPC, "No space left on device"),
+        OSError(errno.EDQUOT, "Quota exceeded"),
+        full_sqlite(),
+    ],
+)
+def test_a_full_disk_has_a_status_of_its_own(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, cause: Exception
+) -> None:
+    (told,) = client.post(SCORE, content=png(bad())).json()["results"]
+
+    def full(*_: object, **__: object) -> None:
+        raise UserError("cannot use the inbox /var/lib/inbox.sqlite") from cause
+
+    monkeypatch.setattr(Inbox, "add", full)
+    answer = client.post("/v1/inbox", json={"id": told["id"], "label": "good"})
+    assert answer.status_code == 507 and "full" in error_of(answer)
+    assert any("full" in one.message and one.levelname == "ERROR" for one in caplog.records)
 
 
 def test_pages_of_other_sites_reach_nothing(model: Path) -> None:
@@ -232,8 +297,8 @@ def test_pages_of_other_sites_reach_nothing(model: Path) -> None:
 
 def test_every_answer_is_described(client: TestClient) -> None:
     document = client.get("/openapi.json").json()
+    assert client.get("/reference.html").status_code == 200  # the page that shows it
     assert {"/v1/models/{name}/score", "/v2/models/{name}/infer", "/metrics"} <= set(document["paths"])
     body = document["paths"]["/v1/models/{name}/score"]["post"]["requestBody"]["content"]
     assert {"image/png", "multipart/form-data"} <= set(body)
     assert document["components"]["schemas"]["ScoreAnswer"]["example"]["results"]
-    assert client.get("/docs").status_code == 404  # it would fetch scripts from elsewhere

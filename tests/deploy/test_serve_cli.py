@@ -32,6 +32,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["vial.mhpc", "--host", "0.0.0.0"], 2, "--token-file"),
         (["vial.mhpc", "--token-file", "short"], 2, "token"),
         (["vial.mhpc", "--token-file", "gone"], 2, "token"),
+        (["vial.mhpc", "--log-format", "xml"], 2, "text or json"),
+        (["vial.mhpc", "--keep-images", "some"], 2, "rejected"),
+        (["vial.mhpc", "--keep-images-size", "much"], 2, "size"),
+        (["vial.mhpc", "--record", "short"], 2, "--record"),
     ],
 )
 def test_wrong_usage_is_one_line(
@@ -85,3 +89,7 @@ def test_what_is_packaged_calls_the_command_as_it_is(run: Run, folder: Path, fil
     words = [word.strip('",') for word in line.split()]
     arguments = [str(folder / places[word]) if word in places else word for word in words]
     assert_one_line_error(run("serve", *arguments), 2, "no model")
+
+
+def test_help_names_the_extra(run: Run) -> None:  # noqa: F811
+    assert "mhpatchcore[serve]" in run("serve", "--help").help

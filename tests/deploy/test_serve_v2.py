@@ -105,7 +105,7 @@ def test_binary_tensors(client: TestClient) -> None:
         data[one["name"]] = answer.content[at : at + size]
         at += size
     assert at == len(answer.content)
-    assert data["verdict"] == struct.pack("<I", 9) + b"rejected"
+    assert data["verdict"] == struct.pack("<I", 8) + b"rejected"
     assert np.frombuffer(data["score"], "<f8") > np.frombuffer(data["threshold"], "<f8")
 
 
@@ -137,7 +137,7 @@ def test_binary_tensors(client: TestClient) -> None:
 )
 def test_what_is_no_request_is_refused(client: TestClient, wrong: Any) -> None:
     answer = client.post(INFER, json=wrong)
-    assert answer.status_code in (400, 422) and list(answer.json()) == ["error"]
+    assert answer.status_code in (400, 422) and answer.json()["error"]
 
 
 def test_bodies_that_are_no_requests(client: TestClient) -> None:

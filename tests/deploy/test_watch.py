@@ -22,7 +22,8 @@ from mhpatchcore import Detector
 from mhpatchcore.deploy import watch as watching
 from mhpatchcore.deploy.watch import Arrivals, Line, finish_earlier, watched
 from mhpatchcore.deploy.watch_journal import Journal
-from mhpatchcore.deploy.watch_judging import Patient, UnavailableError
+from mhpatchcore.deploy.watch_judging import UnavailableError, patient
+from mhpatchcore.deploy.watch_status import Status
 from mhpatchcore.errors import ImageError
 
 QUICK = ("--once", "--settle", "0", "--quiet")
@@ -48,7 +49,7 @@ def rows(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def test_names_that_are_no_text_are_judged_as_others(
+def test_names_that_are_no_text_or_long_are_judged_as_others(
     run: Run,  # noqa: F811
     model: Path,
     tmp_path: Path,
@@ -58,14 +59,16 @@ def test_names_that_are_no_text_are_judged_as_others(
     inbox.mkdir()
     name = os.fsdecode(b"caf\xe9")
     (inbox / f"{name}.png").write_bytes(png(good(1)))
+    (inbox / f"{'W' * 240}.png").write_bytes(png(good(2)))
     ran = run("watch", model, inbox, "--out", out, "--csv", table, *QUICK)
     assert (ran.code, ran.err) == (0, "") and (out / f"{name}.json").exists()
     assert run("watch", model, inbox, "--out", out, "--csv", table, "--sort", *QUICK).code == 0
-    assert [row["image"] for row in rows(table)] == [r"caf\udce9.png"]
+    assert {row["image"] for row in rows(table)} == {r"caf\udce9.png", f"{'W' * 240}.png"}
     with running(model) as service:
         address = f"{service.url}/v1/models/vial"
         assert run("watch", address, inbox, "--out", tmp_path / "other", *QUICK).code == 0
-    assert (tmp_path / "other" / f"{name}.json").exists()
+    told = [json.loads(file.read_text()) for file in (tmp_path / "other").glob("*.json")]
+    assert len(told) == 2 and all("reason" not in one for one in told)
 
 
 def test_files_are_judged_once_and_sorted(run: Run, model: Path, inbox: Path, tmp_path: Path) -> None:  # noqa: F811
@@ -74,7 +77,7 @@ def test_files_are_judged_once_and_sorted(run: Run, model: Path, inbox: Path, tm
     assert (ran.code, ran.out, ran.err) == (0, "", "")
     moved = {name for name in files_below(out) if name.endswith((".png", ".json"))}
     assert moved == {
-        *("good/a.png", "good/a.json", "rejected/cam1/b.png"),
+        *("passed/a.png", "passed/a.json", "rejected/cam1/b.png"),
         *("rejected/cam1/b.json", "broken/c.png", "broken/c.json"),
     }
     assert files_below(inbox) == []
@@ -83,10 +86,11 @@ def test_files_are_judged_once_and_sorted(run: Run, model: Path, inbox: Path, tm
     assert [told["score"]] == [one.score for one in expected if one is not None]
     assert told["regions"] and told["image"] == "cam1/b.png"
     assert [row["verdict"] for row in sorted(rows(table), key=lambda row: row["image"])] == [
-        *("passed", "broken", "rejected"),
+        *("passed", "rejected", "rejected"),
     ]
-    error = json.loads((out / "broken/c.json").read_text())["error"]
-    assert "c.png" in error and str(tmp_path) not in error
+    broken = json.loads((out / "broken/c.json").read_text())  # nobody has seen it, so it is no good part
+    assert broken["is_rejected"] is True and "score" not in broken
+    assert "c.png" in broken["reason"] and str(tmp_path) not in broken["reason"]
 
 
 def test_a_second_run_judges_only_what_is_new(run: Run, model: Path, inbox: Path, tmp_path: Path) -> None:  # noqa: F811
@@ -156,7 +160,7 @@ def test_a_run_that_is_cut_off_anywhere_is_finished_by_the_next(
                 journal = Journal(out / "watch.sqlite")
                 try:
                     finish_earlier(line, journal)
-                    list(watched(line, journal, judge, 1, Event(), True, lambda: None))
+                    list(watched(line, journal, judge, 1, Event(), True, lambda: None, Status(print)))
                 finally:
                     journal.close()
 
@@ -177,7 +181,7 @@ def test_a_run_that_is_cut_off_anywhere_is_finished_by_the_next(
             to_the_end()
             kept = {one for one in files_below(out) if one.endswith((".png", ".json"))}
             assert kept == {
-                *("good/a.png", "good/a.json", "rejected/cam1/b.png", "rejected/cam1/b.json"),
+                *("passed/a.png", "passed/a.json", "rejected/cam1/b.png", "rejected/cam1/b.json"),
                 *("broken/c.png", "broken/c.json"),
             }, (before, name)
             assert files_below(own) == []
@@ -224,11 +228,11 @@ def test_a_model_of_a_service_judges_and_its_page_sees_it(
         ran = run("watch", f"{service.url}/v1/models/vial", inbox, "--out", tmp_path / "out", *QUICK)
         assert ran.code == 0, ran
         seen = {one["name"]: one["verdict"] for one in httpx.get(f"{service.url}/v1/parts").json()}
-    assert seen == {"a.png": "passed", "b.png": "rejected"}
+    assert (seen["a.png"], seen["b.png"]) == ("passed", "rejected")
     told = json.loads((tmp_path / "out/cam1/b.json").read_text())
     (expected,) = Detector.load(model).score_many([inbox / "cam1/b.png"])
     assert expected is not None and told["score"] == expected.score
-    assert json.loads((tmp_path / "out/c.json").read_text())["verdict"] == "broken"
+    assert json.loads((tmp_path / "out/c.json").read_text())["verdict"] == "rejected"
 
 
 def test_files_wait_for_a_service_that_is_gone(run: Run, inbox: Path, tmp_path: Path) -> None:  # noqa: F811
@@ -250,9 +254,26 @@ def test_somebody_who_is_away_is_asked_again(inbox: Path, tmp_path: Path) -> Non
             raise answer
         return answer
 
-    patient = Patient(judge, lambda seconds: False, said.append)
-    assert patient(inbox, "") == {"verdict": "passed"}
-    assert said == ["busy"] and patient.waits == ""
+    status = Status(said.append)
+    assert patient(judge, lambda seconds: False, status)(inbox, "") == {"verdict": "passed"}
+    assert said == ["busy", "over: busy"] and status.problems == {}
+
+
+def test_a_formula_in_a_name_is_text_in_tables(
+    run: Run,  # noqa: F811
+    model: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    name = '=HYPERLINK("http:evil";"part").png'
+    (tmp_path / "inbox").mkdir()
+    (tmp_path / "inbox" / name).write_bytes(png(good(1)))
+    table = tmp_path / "results.csv"
+    run("watch", model, tmp_path / "inbox", "--out", tmp_path / "out", "--csv", table, *QUICK)
+    assert [row["image"] for row in rows(table)] == [f"'{name}"]
+    monkeypatch.chdir(tmp_path / "inbox")
+    printed = run("score", model, name, "--csv").out
+    assert [row["image"] for row in csv.DictReader(printed.splitlines())] == [f"'{name}"]
 
 
 def test_a_table_that_somebody_else_writes_too_keeps_their_lines(inbox: Path, tmp_path: Path) -> None:

@@ -35,6 +35,15 @@ def test_auroc_is_the_share_of_ordered_pairs(rows):
     assert metrics.auroc(labels, scores) == pytest.approx(np.mean((np.sign(difference) + 1) / 2))
 
 
+def test_the_sampling_error_of_auroc_is_how_far_other_images_would_move_it():
+    rng = np.random.default_rng(0)
+    labels = np.arange(200) < 120
+    sets = [rng.normal(size=200) + 1.2 * labels for _ in range(400)]
+    found = np.mean([metrics.auroc_error(labels, scores, draws=100) for scores in sets[:20]])
+    assert found == pytest.approx(np.std([metrics.auroc(labels, scores) for scores in sets]), rel=0.15)
+    assert math.isnan(metrics.auroc_error([True, True], [0.0, 1.0]))
+
+
 @given(two_class_data)
 def test_average_precision_is_the_mean_precision_at_the_anomalous_images(rows):
     labels, scores = split(rows)

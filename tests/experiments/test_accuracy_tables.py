@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -40,6 +41,12 @@ def test_a_line_that_lacks_a_category_has_no_mean() -> None:
     assert tables.means_of(CELLS, "default") == pytest.approx({"image": 0.865, "pixel": 0.8, "aupro": 0.8})
 
 
+def test_the_sampling_error_of_a_mean_is_that_of_independent_categories() -> None:
+    known = [replace(one, error=0.03 if one.category == "bottle" else 0.04) for one in CELLS]
+    assert tables.sampling_error(known, "default") == "± 0.025"
+    assert tables.sampling_error(known, "offline") == tables.sampling_error(CELLS, "default") == "–"
+
+
 def test_lines_are_compared_on_the_seeds_that_both_have() -> None:
     assert tables.difference(CELLS, "plain", "image") == pytest.approx((0.05 - 0.01) / 2)
     assert tables.difference(CELLS, "plain", "pixel") == pytest.approx(-0.1)
@@ -64,7 +71,7 @@ def test_the_page_has_places_for_tables_that_there_are(tmp_path: Path) -> None:
     copy = tmp_path / "accuracy.md"
     copy.write_text(PAGE.read_text(encoding="utf-8"), encoding="utf-8")
     assert {"summary", "ingredients", "image", "spread", "left-out"} <= set(paste(copy, "lite0", found))
-    assert "| default | what `fit` does without flags | 0.865 | 0.800 | 0.800 | 2 |" in copy.read_text()
+    assert "| default | what `fit` does without flags | 0.865 | 0.800 | 0.800 | – | 2 |" in copy.read_text()
     again = copy.read_text()
     paste(copy, "lite0", found)
     assert copy.read_text() == again
@@ -78,3 +85,8 @@ def test_few_normals_are_a_table_of_their_own() -> None:
     tables = study_tables(CELLS + few, read_variants(VARIANTS))
     assert "| 2 | 0.750 | – | – | 0.700, 0.800 |\n| 16 | 0.900 | – | – | 0.900 |" in tables["few"]
     assert "@" not in "".join(table for name, table in tables.items() if name != "few")
+
+
+def test_few_normals_alone_are_a_study_too() -> None:
+    few = [cell("default@2", name, 0, 0.7) for name in "ab"]
+    assert "| 2 | 0.700 |" in study_tables(few, read_variants(VARIANTS))["few"]

@@ -21,7 +21,7 @@ from mhpatchcore.experiments import grid
 from mhpatchcore.experiments.cell import CellSpec, run_cell
 from mhpatchcore.experiments.grid import NOT_IN_CSV, Outcome, read_rows, run_grid
 from mhpatchcore.experiments.ladder import LADDER, STREAM
-from mhpatchcore.presets import OPEN_NETWORK, PRESETS
+from mhpatchcore.presets import OPEN_NETWORK, PAPER, PRESETS
 
 __all__ = ["graphs", "run"]  # fixtures
 
@@ -258,6 +258,59 @@ def test_all_presets_are_those_that_leave_the_network_open(
     assert run("benchmark", data, "--categories", "01", "--out", tmp_path).code == 0
     assert [row["preset"] for row in read_rows(tmp_path / "cells.csv")] == list(OPEN_NETWORK)
     assert "paper" not in OPEN_NETWORK
+
+
+@pytest.fixture
+def planned(monkeypatch: pytest.MonkeyPatch) -> list[CellSpec]:
+    """The cells that a command would run, none of which is."""
+    specs: list[CellSpec] = []
+
+    def noted(spec: CellSpec, folder: Path) -> Outcome:
+        specs.append(spec)
+        return failing_if_spoilt(spec, folder)
+
+    monkeypatch.setattr(grid, "_run", noted)
+    return specs
+
+
+@pytest.mark.parametrize(
+    ("given", "network"),
+    [
+        ((), ("wide_resnet50_2", "tv2_in1k", ("layer2", "layer3"))),
+        (("--backbone", "resnet50"), ("resnet50", "", ())),
+        (("--backbone", "resnet50", "--tag", "a1_in1k"), ("resnet50", "a1_in1k", ())),
+        (("--tag", "tv_in1k"), ("wide_resnet50_2", "tv_in1k", ("layer2", "layer3"))),
+    ],
+)
+def test_the_whole_paper_in_one_command(
+    run: Run, data: Path, tmp_path: Path, planned: list[CellSpec], given: tuple[str, ...], network: object
+) -> None:
+    chosen = ("--paper", "--presets", "default", "--categories", "01", *given)
+    assert run("benchmark", data, *chosen, "--out", tmp_path).code == 0
+    assert [spec.preset for spec in planned] == [*PAPER, "default"]
+    assert {(spec.config.backbone, spec.config.tag, spec.config.layers) for spec in planned} == {network}
+
+
+def test_the_ladder_lets_a_model_grow(run: Run, data: Path, tmp_path: Path, planned: list[CellSpec]) -> None:
+    chosen = ("--sizes", "2,4", "--update", "--presets", "default")
+    assert run("ladder", data / "01", *chosen, "--out", tmp_path).code == 0
+    assert [spec.grown for spec in planned if spec.grown] == [(2,), (2, 4)]
+    assert [spec.preset for spec in planned if spec.train == 2 and not spec.grown] == [*LADDER, "default"]
+
+
+def test_a_model_that_grows_learns_only_the_further_images(
+    data: Path, graphs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MHPATCHCORE_CACHE", str(graphs))
+    spec = replace(spec_of(data / "01", "mh"), figures=False)
+    first, second = (replace(spec, train=steps[-1], grown=steps) for steps in ((2,), (2, 4)))
+    assert second.before == first and first.before is None
+    outcomes = run_grid([first, second], tmp_path)
+    rows = [outcome.row for outcome in outcomes if outcome.row is not None]
+    assert len(rows) == 2, [outcome.error for outcome in outcomes]
+    assert [(row["n_learnt"], row["n_train"], row["grown_in"]) for row in rows] == [(2, 2, 1), (4, 4, 2)]
+    extracted = next(phase for phase in rows[1]["telemetry"]["phases"] if phase["name"] == "extract")
+    assert extracted["items"] == 2
 
 
 def failing_if_spoilt(spec: CellSpec, folder: Path) -> Outcome:

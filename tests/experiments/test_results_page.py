@@ -39,7 +39,7 @@ def phase(name: str, seconds: float, stored: float = 0) -> dict[str, Any]:
 
 def ladder_rows() -> list[dict[str, Any]]:
     """Two sizes, and the stream on all images; two scales, each of which makes a bank."""
-    aurocs = {"patchcore": 0.95, "mh": 0.97, "default": 0.93}
+    aurocs = {"patchcore": 0.95, "mh": 0.97, "geores-k2000": 0.93}
     return [
         made_up(
             dataset="casting",
@@ -80,7 +80,11 @@ def test_a_page_of_made_up_results(tmp_path: Path) -> None:
     assert "`mh` with all 900 images takes 0.45 GB and reaches 0.970." in text
     assert "Ahead of offline PatchCore of the same size at 300, 500 images." in text
     assert "Behind offline PatchCore of the same size at 300, 500 images." in text
-    assert "**Resources at n = 500**" in text
+    assert "**Published and measured: AUROC**" in text
+    # of a configuration that has not run everywhere nothing is concluded
+    of_mine = text[text.index("## mine.onnx") : text.index("## The ladder")]
+    assert "Not run on all of these data sets yet: " in of_mine and "mh-kmeans" in of_mine
+    assert "Not run on all" not in text[: text.index("## mine.onnx")]
     assert "| mh · extract | 2.0 | 3.5 | 200 | 70 | 150 |" in text
     assert "| mh · bank | 1.5 | 2.6 | 200 | – | 200 |" in text
 

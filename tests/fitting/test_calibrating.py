@@ -23,7 +23,7 @@ from mhpatchcore.fitting.calibrating import (
 from mhpatchcore.fitting.previous import Previous
 from mhpatchcore.inputs.views import load_views
 
-SMALL = Config(sizes=96, K=300, m_c=64)
+SMALL = Config(augment="none", sizes=96, K=300, m_c=64)
 N = 12
 
 

@@ -23,7 +23,7 @@ from mhpatchcore.inputs.views import Opened, load_views, opened
 from mhpatchcore.metric.moments import Moments
 from mhpatchcore.runtime.telemetry import Telemetry
 
-SMALL = Config(sizes=64, K=80, m_c=40, layers=("block2", "block4"), chunk_images=4)
+SMALL = Config(augment="none", sizes=64, K=80, m_c=40, layers=("block2", "block4"), chunk_images=4)
 N = 10
 
 

@@ -22,7 +22,7 @@ from mhpatchcore.fitting.executor import Threads
 from mhpatchcore.fitting.plan import runs_of
 from mhpatchcore.runtime.trees import tree_nodes, whole_subtrees
 
-SMALL = Config(sizes=64, K=60, m_c=20, layers=("block2", "block4"), chunk_images=1)
+SMALL = Config(augment="none", sizes=64, K=60, m_c=20, layers=("block2", "block4"), chunk_images=1)
 N = 23
 
 

@@ -34,7 +34,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def fit(folder: Path, output: Path, memory: int) -> list[str]:
-    small = ["--size", "64", "-K", "50", "--local-rows", "32", "--chunk-images", "2"]
+    small = ["--augment", "none", "--size", "64", "-K", "50", "--local-rows", "32", "--chunk-images", "2"]
     return ["fit", str(folder), "-o", str(output), *small, "--memory", f"{memory}MB", "--json"]
 
 

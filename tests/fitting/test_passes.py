@@ -26,8 +26,8 @@ from mhpatchcore.metric import shrinkage
 from mhpatchcore.metric.moments import Moments
 from mhpatchcore.model.file import to_bytes
 
-SMALL = Config(sizes=96, K=300, m_c=64)
-TWO_SCALES = Config(sizes="96,128", K=200, m_c=64, layers=("block4",))
+SMALL = Config(augment="none", sizes=96, K=300, m_c=64)
+TWO_SCALES = Config(augment="none", sizes="96,128", K=200, m_c=64, layers=("block4",))
 N, CELLS = 20, 144
 
 
@@ -211,6 +211,16 @@ def test_a_fit_makes_its_bank_of_mixed_images(folder: Path, detector: Detector) 
     in_order = Detector.fit(folder, SMALL.with_changes(shuffle=False))
     assert not np.array_equal(in_order.scales[0].origin, detector.scales[0].origin)
     assert np.array_equal(in_order.scales[0].moments.M2, detector.scales[0].moments.M2)
+
+
+@pytest.mark.parametrize(("policy", "jitters"), [("none", True), (0.0, False)])
+def test_without_shrinkage_jitter_acts_alone_and_without_a_policy_the_floor(
+    policy: str | float, jitters: bool
+) -> None:
+    # fewer patches than dimensions: the covariance is singular
+    config = SMALL.with_changes(sizes=32, shrinkage=policy, reduction="none", calibration="none")
+    whitening = Detector.fit(vials(0, 2), config).scales[0].whitening
+    assert (whitening.lam, whitening.jitter > 0) == (0.0, jitters)
 
 
 @pytest.mark.parametrize("policy", ["oas", "rblw", "ledoit-wolf", "none", 0.0, 0.5])

@@ -23,7 +23,7 @@ from mhpatchcore.metric.moments import Moments
 
 N, SIDE = 8, 128
 CORNERS = [[0.2, 0.05], [0.85, 0.2], [0.7, 0.95], [0.1, 0.8]]
-SMALL = Config(sizes=64, K=150, m_c=60, layers=("block2", "block4"), chunk_images=4)
+SMALL = Config(augment="none", sizes=64, K=150, m_c=60, layers=("block2", "block4"), chunk_images=4)
 SIZES = ["64", "64,96", "tile:64", "64,tile:64/2"]
 RULES = ["map-max", "max", "reweighted"]
 

@@ -25,8 +25,10 @@ from mhpatchcore.fitting import describing, growing, summing
 from mhpatchcore.fitting.store import Store, entry_key
 from mhpatchcore.fitting.storekeeping import entries_of, in_use_since, opened_store, trimmed
 
-SMALL = Config(sizes=64, K=80, m_c=40, layers=("block2", "block4"), chunk_images=2)
+SMALL = Config(augment="none", sizes=64, K=80, m_c=40, layers=("block2", "block4"), chunk_images=2)
 OPTIONS = (
+    "--augment",
+    "none",
     "--size",
     "64",
     "-K",

@@ -29,7 +29,7 @@ from mhpatchcore.runtime import urls
 from mhpatchcore.runtime.files import write_text
 from mhpatchcore.runtime.urls import read_url
 
-SMALL = ("--size", "96", "-K", "200", "--local-rows", "64", "-q")
+SMALL = ("--augment", "none", "--size", "96", "-K", "200", "--local-rows", "64", "-q")
 
 
 @pytest.fixture(scope="module")

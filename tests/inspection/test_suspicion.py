@@ -16,7 +16,7 @@ from mhpatchcore.inspection.suspicion import ImageChecks, parse_exclusion, secon
 from mhpatchcore.scoring.combining import combined_peak
 from mhpatchcore.scoring.graph import EXCLUDED
 
-SMALL = Config(sizes=96, K=300, m_c=64, chunk_images=4)
+SMALL = Config(augment="none", sizes=96, K=300, m_c=64, chunk_images=4)
 ODD = (5, 12)
 N = 18
 

@@ -16,7 +16,7 @@ from mhpatchcore.demo.dataset import vial_image
 from mhpatchcore.model.file import to_bytes
 from mhpatchcore.model.merge import merged
 
-SMALL = Config(sizes=96, K=300, m_c=64)
+SMALL = Config(augment="none", sizes=96, K=300, m_c=64)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -151,3 +151,13 @@ def test_k_means_cannot_be_merged() -> None:
     a, b = (Detector.fit(pictures(first, 4), config) for first in (0, 4))
     with pytest.raises(UserError, match="k-means"):
         a.merged(b)
+
+
+def test_models_of_different_products_are_not_merged(models: list[Detector]) -> None:
+    a, b, c = models
+    bottle, plate = with_changes(a, product="bottle"), with_changes(b, product="plate")
+    with pytest.raises(UserError, match=r"different products, (bottle and plate|plate and bottle).*--name"):
+        bottle.merged(plate)
+    assert (
+        bottle.merged(c).model.product == c.merged(bottle).model.product == "bottle"
+    )  # of c nobody has said it

@@ -16,7 +16,7 @@ from mhpatchcore.config import CHOICES
 from mhpatchcore.demo.dataset import vial_image
 from mhpatchcore.inputs.views import load_views
 
-SMALL = Config(sizes=96, K=300, m_c=64)
+SMALL = Config(augment="none", sizes=96, K=300, m_c=64)
 OLD, N = 16, 24
 
 

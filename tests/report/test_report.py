@@ -114,7 +114,9 @@ def test_page_tells_what_was_evaluated(vials: Dataset, median_detector: Detector
     info = median_detector.scales[0].backbone.info
     for fact in (info.name, info.weights_sha256, "peak RSS", "always-full"):
         assert fact in text
-    assert html.count("<tr>") == len(vials.test) + 5 + 1 + 3  # images, kinds, a phase, and three headers
+    assert (
+        html.count("<tr>") == len(vials.test) + 5 + 1 + 3 + 3
+    )  # images, kinds, a phase, three headers, choices
 
 
 def test_names_cannot_smuggle_in_markup(tmp_path: Path) -> None:
@@ -221,7 +223,7 @@ def test_a_defect_rejected_for_something_elsewhere_is_not_called_found(
 
 def test_the_page_names_what_was_left_out(vials: Dataset, tmp_path: Path) -> None:
     learnt = [sample.path for sample in vials.test if not sample.is_anomalous][:4]
-    detector = Detector.fit(learnt, Config(sizes=96, K=100))
+    detector = Detector.fit(learnt, Config(sizes=96, K=100, augment="none"))
     write_report(detector, vials, tmp_path / "report.html")
     page = Page((tmp_path / "report.html").read_text(encoding="utf-8"))
     assert (
@@ -391,7 +393,7 @@ def test_the_command_asks_what_folders_hold_and_leaves_learnt_images_out(tmp_pat
     shutil.copytree(vials / "test" / "good", parts / "fresh")
     shutil.copytree(vials / "test" / "scratch", parts / "scratch")
     model = tmp_path / "part.mhpc"
-    Detector.fit(parts / "good", Config(sizes=96, K=100)).save(model)
+    Detector.fit(parts / "good", Config(sizes=96, K=100, augment="none")).save(model)
     runner = CliRunner()
 
     def evaluated(*flags: str) -> Any:

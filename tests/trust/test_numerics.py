@@ -74,7 +74,7 @@ def network() -> Path:
 
 
 def small(**changes: Any) -> Config:
-    return Config(backbone=str(network()), sizes=SIDE, K=50, m_c=16).with_changes(**changes)  # type: ignore[arg-type]
+    return Config(backbone=str(network()), sizes=SIDE, K=50, m_c=16, augment="none").with_changes(**changes)  # type: ignore[arg-type]
 
 
 def check_sound(detector: Detector) -> None:

@@ -29,7 +29,7 @@ MADE = re.compile(
 PLACED = re.compile(r'(?:(?:AT_FDCWD|\d+)<(.*?)>, )?"(.*?)"')  # a path, and the folder it starts from
 WRITES = ("O_WRONLY", "O_RDWR", "O_CREAT")
 NO_FILES = ("/dev/null", "/proc/self/clear_refs")
-SMALL = ("--size", "64", "-K", "50", "--local-rows", "32", "-q")
+SMALL = ("--augment", "none", "--size", "64", "-K", "50", "--local-rows", "32", "-q")
 
 
 def traced(folder: Path, *command: object, **environment: str) -> tuple[list[str], set[str]]:

@@ -42,7 +42,7 @@ class Architecture:
     """A network by name: where its weights are, how images enter it and which layers describe patches.
 
     `build` writes the network for images of one size into a graph, as far as the wanted layers, and returns the layers
-    by name; `head`, where there is one, adds the ImageNet classifier (used to prove that the weights are in the right
+    by name; `head`, where there is one, adds the ImageNet classifier (used to check that the weights are in the right
     places). `descriptor` is the one that suits the network, `published` the one that PatchCore takes with its family.
     The sides of images are a `multiple` of some number of pixels.
     """

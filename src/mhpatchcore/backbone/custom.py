@@ -56,8 +56,9 @@ def load_custom(
     made_for = (description["size"][0], description["size"][1])
     size = size or made_for
     layers = tuple(layers) or tuple(description["outputs"])
-    if descriptor in ("", "published"):
-        descriptor = description.get("descriptor", "concat")
+    if descriptor == "published":
+        descriptor = "patchcore"
+    descriptor = descriptor or description.get("descriptor", "concat")
     network = _read_network(path, size)
     maps = _feature_maps(network, size, made_for, layers, path)
 
@@ -143,7 +144,7 @@ def _feature_maps(
         arrays = session.run(names, {_entry(network): np.zeros((1, 3, *size), np.float32)})
     except Exception as error:  # ONNX Runtime's errors have no common base
         cure = (
-            f"use the size in its description, --size {made_for[0]}x{made_for[1]} --aspect stretch"
+            f"use the size in its description, {made_for[0]}x{made_for[1]}, and `aspect=stretch`"
             if size != made_for
             else "correct the size in its description"
         )

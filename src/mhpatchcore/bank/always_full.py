@@ -10,27 +10,27 @@ from functools import partial
 
 import numpy as np
 
-from mhpatchcore.bank.farthest_first import farthest_first
+from mhpatchcore.bank.farthest_first import FIRST, Start, farthest_first
 from mhpatchcore.bank.patches import Growth, Patches, Stream
 from mhpatchcore.bank.tree import joined, reduced
 
 FAN_IN = 4
 
 
-def always_full(stream: Stream, K: int, m_c: int) -> Patches:
+def always_full(stream: Stream, K: int, m_c: int, start: Start = FIRST) -> Patches:
     """min(K, distinct) rows.
 
     A chunk's summary is larger than m_c where few chunks have to fill K. If the bank still ends short of K (chunks with
     many duplicates), further passes add the rows farthest from it, until none is left.
     """
     local = max(m_c, -(-2 * K // max(len(stream.chunks), 1)))
-    at_most = partial(_at_most, K=K)
-    nodes = stream.nodes(Growth(FAN_IN, partial(reduced, size=local), at_most))
-    bank = at_most(joined([*stream.earlier, *_root(nodes, K, stream.workers)]), workers=stream.workers)
+    at_most = partial(_at_most, K=K, start=start)
+    nodes = stream.nodes(Growth(FAN_IN, partial(reduced, size=local, start=start), at_most))
+    bank = at_most(joined([*stream.earlier, *_root(nodes, K, start, stream.workers)]), workers=stream.workers)
     while len(bank) < K and stream.chunks:
         free = K - len(bank)
         nodes = stream.nodes(Growth(FAN_IN, partial(uncovered, size=free), at_most, against=bank))
-        (found,) = _root(nodes, K, stream.workers)
+        (found,) = _root(nodes, K, start, stream.workers)
         further = uncovered(found, bank, free)
         if len(further) == 0:
             break
@@ -43,13 +43,13 @@ def uncovered(patches: Patches, bank: Patches, size: int) -> Patches:
     return patches.take(np.sort(farthest_first(patches.z, size, covered=bank.z)))
 
 
-def _root(nodes: list[Patches], K: int, workers: int) -> list[Patches]:
+def _root(nodes: list[Patches], K: int, start: Start, workers: int) -> list[Patches]:
     """What remains of the tree as one node of at most K rows; none where there were no chunks."""
-    return [_at_most(joined(nodes), K, workers)] if nodes else []
+    return [_at_most(joined(nodes), K, start, workers)] if nodes else []
 
 
-def _at_most(patches: Patches, K: int, workers: int = 1) -> Patches:
-    return _distinct(patches) if len(patches) <= K else reduced(patches, K, workers)
+def _at_most(patches: Patches, K: int, start: Start, workers: int = 1) -> Patches:
+    return _distinct(patches) if len(patches) <= K else reduced(patches, K, start, workers)
 
 
 def _distinct(patches: Patches) -> Patches:

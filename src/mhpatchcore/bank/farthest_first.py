@@ -10,7 +10,8 @@ then learn of all picks at once, in one matrix product. The selection is the sam
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,20 +21,53 @@ from mhpatchcore.runtime.arrays import Doubles, Floats, Indices
 BLOCK, SMALL_BLOCK = 512, 128
 # squared distances by ‖x‖² + ‖y‖² − 2xy are off by about this share of the largest norm
 ROUNDING = 4e-6
+ANCHORS = 10
+ROWS_AT_ONCE = 4096
+
+
+class Start(NamedTuple):
+    """Where a selection begins, which the paper leaves open.
+
+    `first`: row 0. `farthest`: the row farthest from the mean, as in the authors' release. `random`: as in the original
+    PatchCore no row is chosen beforehand, and all rows are as far away as they are from ten random ones in the mean.
+    """
+
+    rule: str = "first"
+    seed: int = 0
+
+    def of(self, z: Floats) -> int | Floats:
+        """The first row of z (n, dim), or the squared distances (n,) that all rows begin with."""
+        if self.rule == "farthest" and len(z):
+            mean = z.mean(axis=0, dtype=np.float64)
+            return int(np.concatenate([squared_norms(piece - mean) for piece in _pieces(z)]).argmax())
+        if self.rule == "random" and len(z):
+            rng = np.random.default_rng(self.seed)
+            anchors = z[rng.choice(len(z), min(ANCHORS, len(z)), replace=False)]
+            means = [np.sqrt(squared_distances(piece, anchors)).mean(axis=1) for piece in _pieces(z)]
+            return np.concatenate(means).astype(np.float32) ** 2
+        return 0
+
+
+FIRST = Start()
+
+
+def _pieces(z: Floats) -> Iterator[Floats]:
+    return (z[i : i + ROWS_AT_ONCE] for i in range(0, len(z), ROWS_AT_ONCE))
 
 
 def farthest_first(
     z: Floats,
     k: int,
-    start: int = 0,
+    start: int | Floats = 0,
     covered: Floats | None = None,
     workers: int = 1,
     progress: Callable[[int, int], None] | None = None,
 ) -> Indices:
     """Indices of at most k rows of z (n, dim): row `start`, then always the row farthest from those chosen.
 
-    Ties go to the lowest index. Stops early when every row is a duplicate of a chosen one. With `covered`
-    (m, dim) those rows count as chosen already and the first pick is the row farthest from them.
+    Where `start` is an array (n,), those are the squared distances to begin with. Ties go to the lowest index. Stops
+    early when every row is a duplicate of a chosen one. With `covered` (m, dim) those rows count as chosen already and
+    the first pick is the row farthest from them.
     `progress(chosen, k)` hears of every block.
 
     >>> farthest_first(np.array([[0.0], [1.0], [10.0], [4.0]], np.float32), 3).tolist()
@@ -45,9 +79,15 @@ def farthest_first(
     z = np.ascontiguousarray(z, np.float32)
     squares = squared_norms(z)
     resolution = ROUNDING * float(squares.max())
-    chosen = [] if covered is not None else [start]
-    nearest = distances_to_nearest(z, z[chosen] if covered is None else covered, workers, squares)
-    nearest[chosen] = 0.0
+    chosen: list[int] = []
+    if covered is not None:
+        nearest = distances_to_nearest(z, covered, workers, squares)
+    elif isinstance(start, int):
+        chosen = [start]
+        nearest = distances_to_nearest(z, z[chosen], workers, squares)
+        nearest[chosen] = 0.0
+    else:
+        nearest = start.copy()
     k = min(k, n)
     while len(chosen) < k:
         block, tau = _farthest_block(nearest)

@@ -5,7 +5,7 @@ pass 2   T_q = the q patches with the largest residual r_P(z) = min_{p∈P} ‖z
          K_t = K − K₀ tail rows, farthest-first from T_q against M₀ and the tail chosen so far
 Π_K      remove duplicates, fill free places from the coverage pool, truncate to K
 
-The paper leaves q open; ten candidates for every row of the tail are our choice.
+The paper leaves q open; the authors' release takes q = K.
 """
 
 from __future__ import annotations
@@ -15,19 +15,21 @@ from functools import partial
 
 import numpy as np
 
-from mhpatchcore.bank.farthest_first import farthest_first
+from mhpatchcore.bank.farthest_first import FIRST, Start, farthest_first
 from mhpatchcore.bank.patches import Growth, Patches, Stream
 from mhpatchcore.bank.tree import counter, joined, reduced
 from mhpatchcore.metric.distances import distances_to_nearest
 from mhpatchcore.runtime.arrays import Floats
 
 
-def geores(stream: Stream, K: int, m_c: int, alpha: float = 0.9, q: int | None = None) -> Patches:
-    """At most K rows; `q` candidates for the tail (default: ten per tail row)."""
+def geores(
+    stream: Stream, K: int, m_c: int, alpha: float = 0.9, q: int | None = None, start: Start = FIRST
+) -> Patches:
+    """At most K rows; `q` candidates for the tail, K where it is not given."""
     K0, Kt = split_budget(K, alpha)
-    nodes = [*stream.earlier, *counter(stream, m_c)]
-    provisional, main = (reduced(joined(nodes), size, stream.workers) for size in (K, K0))
-    candidates = _largest_residuals(stream, provisional, q or usual_candidates(K, alpha))
+    nodes = [*stream.earlier, *counter(stream, m_c, start)]
+    provisional, main = (reduced(joined(nodes), size, start, stream.workers) for size in (K, K0))
+    candidates = _largest_residuals(stream, provisional, q or K)
     tail = candidates.take(farthest_first(candidates.z, Kt, covered=main.z))
     return completed(joined([main, tail]), joined(nodes), K)
 
@@ -40,11 +42,6 @@ def split_budget(K: int, alpha: float) -> tuple[int, int]:
     """
     K0 = min(K - 1, max(1, round(alpha * K)))
     return K0, K - K0
-
-
-def usual_candidates(K: int, alpha: float) -> int:
-    """q where it is not given: ten for every row of the tail."""
-    return 10 * split_budget(K, alpha)[1]
 
 
 def completed(chosen: Patches, pool: Patches, K: int) -> Patches:

@@ -10,24 +10,24 @@ from __future__ import annotations
 
 from functools import partial
 
-from mhpatchcore.bank.farthest_first import farthest_first
+from mhpatchcore.bank.farthest_first import FIRST, Start, farthest_first
 from mhpatchcore.bank.patches import Growth, Patches, Stream
 
 
-def tree(stream: Stream, K: int, m_c: int) -> Patches:
+def tree(stream: Stream, K: int, m_c: int, start: Start = FIRST) -> Patches:
     """At most K rows: what remains of the counter at the end is reduced once more."""
-    return reduced(joined([*stream.earlier, *counter(stream, m_c)]), K, stream.workers)
+    return reduced(joined([*stream.earlier, *counter(stream, m_c, start)]), K, start, stream.workers)
 
 
-def counter(stream: Stream, m_c: int) -> list[Patches]:
+def counter(stream: Stream, m_c: int, start: Start) -> list[Patches]:
     """The nodes that remain when all chunks have been merged."""
-    summarised = partial(reduced, size=m_c)
+    summarised = partial(reduced, size=m_c, start=start)
     return stream.nodes(Growth(2, summarised, summarised))
 
 
-def reduced(patches: Patches, size: int, workers: int = 1) -> Patches:
+def reduced(patches: Patches, size: int, start: Start = FIRST, workers: int = 1) -> Patches:
     """Greedy farthest-first selection of at most `size` rows; as they are where there are no more."""
-    return patches.take(farthest_first(patches.z, size, workers=workers))
+    return patches.take(farthest_first(patches.z, size, start.of(patches.z), workers=workers))
 
 
 joined = Patches.concat

@@ -29,6 +29,7 @@ from mhpatchcore.cli import (
     store,
     teach,
     update,
+    verdicts,
     watch,
 )
 
@@ -55,6 +56,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "bundle": bundle.bundle,
     "verify": bundle.verify,
     "serve": serve.serve,
+    "verdicts": verdicts.verdicts,
     "watch": watch.watch,
     "ranks": ranks.ranks,
     "store": store.store,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,14 @@ from mhpatchcore.config import Config
 from mhpatchcore.errors import UserError
 from mhpatchcore.experiments.cell import CellSpec
 from mhpatchcore.experiments.grid import Outcome, run_grid
-from mhpatchcore.experiments.ladder import ladder_cells, write_ladder
+from mhpatchcore.experiments.ladder import STREAM, ladder_cells, write_ladder
 from mhpatchcore.experiments.writing import write_tables
 from mhpatchcore.inputs.datasets import find_categories, load_dataset
-from mhpatchcore.presets import LADDER_SIZES, OPEN_NETWORK, PRESETS, preset
+from mhpatchcore.presets import LADDER_SIZES, OPEN_NETWORK, PAPER, PRESETS, WIDE_RESNET, preset
 
 OutOption = typer.Option(..., "--out", help="Folder for results; finished cells in it are kept.")
 BackboneOption = typer.Option(None, help="Backbone for all cells (default: efficientnet_lite0).")
+TagOption = typer.Option(None, help="Training recipe of the backbone's weights from the hub.")
 WeightsOption = typer.Option(None, help="A local weights file for the backbone.")
 StoreOption = typer.Option(
     None,
@@ -37,12 +39,19 @@ SettingsOption = typer.Option(None, help="A TOML file of settings that override 
 def benchmark(
     data: Path = typer.Argument(..., help="A data set: one category, or a folder of categories."),
     out: Path = OutOption,
+    paper: bool = typer.Option(
+        False,
+        "--paper",
+        help="The paper's eleven configurations with its network, whose weights are on the hub, or with --backbone.",
+    ),
     presets: str = typer.Option(
-        "all",
-        help="Names, separated by commas (see `mhpatchcore presets`), or all that leave the network open.",
+        None,
+        help="Names, separated by commas (see `mhpatchcore presets`), or all that leave the network open (default). "
+        "With --paper: further ones.",
     ),
     categories: str = typer.Option("all", help="Names, separated by commas, or all."),
     backbone: str = BackboneOption,
+    tag: str = TagOption,
     weights: Path = WeightsOption,
     settings: Path = SettingsOption,
     store: Path = StoreOption,
@@ -53,12 +62,16 @@ def benchmark(
 ) -> None:
     """Run configurations over data sets and write the paper's tables and figures. Resumes where it stopped.
 
-    Example: mhpatchcore benchmark mvtec/ --presets patchcore,mh,default --categories bottle,pill --out results/
+    On data sets of the paper the tables have its published values beside the measured ones.
+
+    Examples:
+    mhpatchcore benchmark mvtec/ --paper --out results/
+    mhpatchcore benchmark mvtec/ --presets patchcore,mh,default --categories bottle,pill --out results/
     """
     check_folder(out)
-    names = OPEN_NETWORK if presets == "all" else listed(presets)
+    names = _names(paper, presets)
     folders = _chosen(find_categories(with_name(data)), categories)
-    changes = _changes(backbone, settings)
+    changes = (WIDE_RESNET if paper and not backbone else {}) | _changes(backbone, tag, settings)
     file, kept = (str(path) if path else None for path in (weights, store))
     specs = [
         CellSpec(str(folder), name, _config(name, changes), file, train, store=kept)
@@ -80,7 +93,14 @@ def ladder(
         ",".join(map(str, LADDER_SIZES)),
         help="Numbers of normal images; larger ones than there are fall away.",
     ),
+    presets: str = typer.Option("", help="Configurations besides the paper's three, separated by commas."),
+    update: bool = typer.Option(
+        False,
+        "--update",
+        help="Also let a model grow from size to size, learning only the further images, beside a fit to all of them.",
+    ),
     backbone: str = BackboneOption,
+    tag: str = TagOption,
     weights: Path = WeightsOption,
     settings: Path = SettingsOption,
     store: Path = StoreOption,
@@ -97,12 +117,15 @@ def ladder(
     data = with_name(data)
     there_are = len(load_dataset(data).train)
     numbers = _possible(_numbers(sizes), there_are, data)
-    changes = _changes(backbone, settings)
+    changes = _changes(backbone, tag, settings)
     file, kept = (str(path) if path else None for path in (weights, store))
     specs = [
         CellSpec(str(data), name, _config(name, changes), file, n, figures=False, store=kept)
-        for n, name in ladder_cells(numbers, there_are)
+        for n, name in ladder_cells(numbers, there_are, listed(presets))
     ]
+    if update:
+        stream = CellSpec(str(data), STREAM, _config(STREAM, changes), file, figures=False, store=kept)
+        specs += [replace(stream, train=n, grown=tuple(numbers[: i + 1])) for i, n in enumerate(numbers)]
     outcomes = _run(specs, out)
     _finish(outcomes, write_ladder(_rows(outcomes), out), as_json)
 
@@ -120,8 +143,15 @@ def _config(name: str, changes: dict[str, Any]) -> Config:
     return preset(name).config.with_changes(**changes)
 
 
-def _changes(backbone: str | None, settings: Path | None) -> dict[str, Any]:
-    return read_settings(settings) | ({"backbone": backbone} if backbone else {})
+def _names(paper: bool, presets: str | None) -> tuple[str, ...]:
+    if presets == "all" or not (presets or paper):
+        return OPEN_NETWORK
+    return tuple(dict.fromkeys([*(PAPER if paper else ()), *listed(presets or "")]))
+
+
+def _changes(backbone: str | None, tag: str | None, settings: Path | None) -> dict[str, Any]:
+    given = {name: value for name, value in (("backbone", backbone), ("tag", tag)) if value}
+    return read_settings(settings) | given
 
 
 def _chosen(folders: Sequence[Path], categories: str) -> list[Path]:

@@ -38,7 +38,7 @@ def verify(
     folder: Path = typer.Argument(..., help="A folder written by `bundle`."),
     as_json: bool = JsonFlag,
 ) -> None:
-    """Prove that this machine computes what the machine did that made the bundle.
+    """Check that this machine computes what the machine did that made the bundle.
 
     Example: mhpatchcore verify part/
     """

@@ -10,6 +10,7 @@ from typing import Any
 from mhpatchcore.calibration.choices import Choice, better_choice, cautions, choices, share
 from mhpatchcore.cli.console import counted, printable, warn
 from mhpatchcore.detector import Detector
+from mhpatchcore.inputs.turns import TURNS
 from mhpatchcore.model.history import Event
 from mhpatchcore.model.runtime import LIKENESS_SHARE
 from mhpatchcore.runtime.urls import shown
@@ -21,11 +22,13 @@ def summary(detector: Detector, path: Path) -> dict[str, Any]:
     info = model.scales[0].backbone.info
     return {
         "model": shown(path),
+        "product": model.product,
         "images": model.n_learnt,
         "backbone": info.name,
         "weights_source": info.weights_source,
         "weights_sha256": info.weights_sha256,
         "precision": info.precision,
+        "augment": model.config.augment,
         "rows": model.rows,
         "scales": [
             {
@@ -69,9 +72,20 @@ def defects_note(detector: Detector) -> str:
     defects = detector.model.defects
     every = zip(defects.names, defects.images, strict=True)
     named = printable(", ".join(f"{name} ({counted(images, 'image')})" for name, images in every))
-    rate = LIKENESS_SHARE * detector.calibration.expected_rate
+    if detector.calibration.n == 0:
+        return named
+    rate = share(LIKENESS_SHARE * detector.calibration.expected_rate)
+    return f"{named}; {rate} more of good parts will look like one"
+
+
+def copies_note(detector: Detector) -> str:
+    """Which turned copies of the images were learnt too, and what they cost."""
+    augment = detector.config.augment
+    views = len(TURNS[augment])
+    if views == 1:
+        return "none: the images are learnt as they lie"
     return (
-        f"{named}; {share(rate)} more of good parts will look like one" if detector.calibration.n else named
+        f"{augment}: each image is learnt in {views} views, which takes as long as {views} times the images"
     )
 
 
@@ -124,14 +138,9 @@ def choice_lines(offered: Sequence[Choice]) -> list[str]:
 
 def warn_without_threshold(detector: Detector, path: Path) -> bool:
     """Say what to do about a model without a threshold; whether it is one."""
-    if detector.calibration.judges:
+    why = detector.model.no_threshold
+    if not why:
         return False
-    if detector.model.n_learnt == 1:
-        why = "it has learnt from a single image"
-    elif detector.config.calibration == "none":
-        why = "it was not calibrated"
-    else:
-        why = "its images are near-duplicates of each other, and say no more than one of them"
     warn(
         f"{shown(path)} has no threshold, because {why}: give it good parts that it does not know, "
         f"`mhpatchcore calibrate {shown(path)} --with IMAGES -o {shown(path)}`, or a number, `--threshold 20`"

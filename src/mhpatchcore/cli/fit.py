@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -14,6 +15,7 @@ import typer
 from mhpatchcore.calibration.choices import choices
 from mhpatchcore.cli.console import (
     RUN,
+    AllGoodFlag,
     EveryOption,
     JsonFlag,
     QuietFlag,
@@ -28,7 +30,14 @@ from mhpatchcore.cli.console import (
     progress_display,
     warn_and_keep,
 )
-from mhpatchcore.cli.facts import bank_note, defects_note, print_threshold, summary, warn_without_threshold
+from mhpatchcore.cli.facts import (
+    bank_note,
+    copies_note,
+    defects_note,
+    print_threshold,
+    summary,
+    warn_without_threshold,
+)
 from mhpatchcore.cli.paths import check_file, given_images
 from mhpatchcore.cli.running import ClusterOption, running_on
 from mhpatchcore.cli.settings import PresetOption, SettingsOption, WeightsOption, settings_from, with_settings
@@ -54,6 +63,13 @@ def fit(
     output: Path = typer.Option(..., "--output", "-o", help="The model file to write, e.g. part.mhpc."),
     *,
     changes: dict[str, Any],
+    name: str = typer.Option(
+        None,
+        metavar="PRODUCT",
+        help="What the parts are (default: the name of their folder, without good, train and the like). A model of "
+        "another product does not take its place.",
+    ),
+    all_good: bool = AllGoodFlag,
     stack: bool = StackFlag,
     every: int = EveryOption,
     weights: Path = WeightsOption,
@@ -95,7 +111,8 @@ def fit(
 
     Example: mhpatchcore fit parts/good -o part.mhpc
 
-    Only the images and -o are needed; the other options are for experiments.
+    Only the images and -o are needed; the other options are for experiments. Of a whole data set (train/good, test, …)
+    the normal training images are learnt; other folders that sound like defects or masks are refused.
 
     Settings that are not given come from the preset (`mhpatchcore presets --json` shows them).
 
@@ -110,7 +127,7 @@ def fit(
         coverage=report is not None,
     )
     foreseen: list[Estimate] = []
-    skipped: list[str] = []
+    warnings: list[str] = []
 
     def foresee(estimate: Estimate) -> None:
         foreseen.append(estimate)
@@ -130,12 +147,14 @@ def fit(
             memory=parse_size(memory) if memory else None,
             progress=progress,
             telemetry=telemetry,
-            warn=warn_and_keep(skipped),
+            warn=warn_and_keep(warnings),
             foresee=foresee,
             executor=executor if cluster else None,
         )
         images = given_images(normals, stack, every)
-        study = Detector.study(images, config, checks, weights=weights, execution=execution)
+        study = Detector.study(
+            images, config, checks, weights=weights, name=name, all_good=all_good, execution=execution
+        )
         known: list[float] | None = None
         if defects is not None:
             detector = study.detector.taught(defects, masks=defect_masks, execution=execution)
@@ -152,7 +171,8 @@ def fit(
         "memory_peak": telemetry.peak_rss,
         "memory_estimate": foreseen[0].peak if foreseen else None,
         "choices": [asdict(one) for one in choices(study.detector.calibration, known)],
-        "skipped": skipped,
+        "passed_over": dict(Counter(Path(one).suffix.lower() for one in study.passed_over).most_common()),
+        "warnings": warnings,
     }
     suspects = study.suspects[:suspicious]
     if as_json:
@@ -179,9 +199,13 @@ def _print(
     weights = f"weights {facts['weights_sha256'][:12]} ({facts['weights_source']})"
     print(f"  backbone   {facts['backbone']}, {weights}")
     print(f"  bank       {bank_note(study.detector)}")
+    print(f"  copies     {copies_note(study.detector)}")
     if known is not None:
         print(f"  defects    {defects_note(study.detector)}")
     print_threshold(study.detector, "  threshold  ", known)
+    if study.passed_over:
+        kinds = ", ".join(f"{n} {kind or 'without a suffix'}" for kind, n in facts["passed_over"].items())
+        print(f"  not read   files that are no images: {kinds}")
     if excluded:
         print(f"  left out   {', '.join(map(printable, excluded))}")
     if suspects:

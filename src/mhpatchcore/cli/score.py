@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from math import isfinite
 from pathlib import Path
@@ -38,6 +36,7 @@ from mhpatchcore.detector import Detector
 from mhpatchcore.errors import ImageError, UserError
 from mhpatchcore.inputs.sources import ImageLike, list_images
 from mhpatchcore.result import UNREADABLE, Result
+from mhpatchcore.runtime.files import csv_text
 
 COLUMNS = ("image", "score", "threshold", "verdict", "is_rejected", "p_value", "defect", "regions", "error")
 ANOMALY_FOUND, NO_THRESHOLD = 1, 7
@@ -176,9 +175,8 @@ def _print(rows: Sequence[dict[str, Any]], detector: Detector, as_csv: bool, as_
     if as_json:
         print_json(rows)
     elif as_csv:
-        writer = csv.DictWriter(sys.stdout, COLUMNS, extrasaction="ignore", lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(row | {"regions": len(row["regions"])} if "regions" in row else row for row in rows)
+        counts = (row | {"regions": len(row["regions"])} if "regions" in row else row for row in rows)
+        print(csv_text(COLUMNS, counts), end="")
     else:
         _print_table(rows, detector.threshold)
 

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import typer
 
-from mhpatchcore.cli.console import warn
+from mhpatchcore.cli.console import OtherProductFlag, warn
 from mhpatchcore.errors import UserError
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 SHORTEST = 16  # letters of a token
+RECORD = "The record of verdicts"
 
 
 def serve(
@@ -37,17 +38,54 @@ def serve(
     ),
     max_bytes: int = typer.Option(64_000_000, min=1, metavar="N", help="Bytes of a request, at most."),
     max_pixels: int = typer.Option(100_000_000, min=1, metavar="N", help="Pixels of an image, at most."),
+    max_json: int = typer.Option(
+        1_000_000, min=1, metavar="N", help="Bytes of JSON in a request, at most: it takes much memory."
+    ),
     timeout: float = typer.Option(30.0, min=0.1, metavar="SECONDS", help="How long a request may take."),
+    other_product: bool = OtherProductFlag,
+    record: Path = typer.Option(
+        None,
+        metavar="FILE",
+        help="Where every verdict is recorded (default: verdicts.sqlite beside the first model).",
+        rich_help_panel=RECORD,
+    ),
+    without_record: bool = typer.Option(
+        False, "--without-record", help="Record nothing.", rich_help_panel=RECORD
+    ),
+    keep_days: float = typer.Option(
+        365, min=0, metavar="N", help="Verdicts older than so many days go.", rich_help_panel=RECORD
+    ),
+    keep_rows: int = typer.Option(
+        2_000_000,
+        min=1,
+        metavar="N",
+        help="Of more verdicts than that the oldest go.",
+        rich_help_panel=RECORD,
+    ),
+    keep_images: str = typer.Option(
+        "none", metavar="none|rejected|all", help="Whose images are kept with them.", rich_help_panel=RECORD
+    ),
+    keep_images_size: str = typer.Option(
+        "2GB", metavar="SIZE", help="Of more than that the oldest images go.", rich_help_panel=RECORD
+    ),
+    log_format: str = typer.Option("text", metavar="text|json", help="How log lines are written."),
+    log_level: str = typer.Option(
+        "info", metavar="debug|info|warning|error", help="What is logged: passed parts only with debug."
+    ),
 ) -> None:
-    """Answer HTTP: post an image, get score, verdict, regions and heatmap; with a page to look at, at /.
+    r"""Answer HTTP: post an image, get score, verdict, regions and heatmap; with a page to look at, at /.
 
-    A model file that is replaced is served from the next request on. Needs: pip install 'mhpatchcore[serve]'
+    A model file that is replaced is served from the next request on. Needs: pip install 'mhpatchcore\[serve]'
 
     Example: mhpatchcore serve part.mhpc --port 8080
     """
+    from mhpatchcore.deploy.record import Keeping, Record, beside
+    from mhpatchcore.runtime.memory import parse_size
+
     try:
         from mhpatchcore.deploy.serve.app import create_app
         from mhpatchcore.deploy.serve.limits import Limits
+        from mhpatchcore.deploy.serve.logs import log_to_stderr
         from mhpatchcore.deploy.serve.running import run
     except ModuleNotFoundError as error:
         if str(error.name).startswith("mhpatchcore"):
@@ -64,9 +102,22 @@ def serve(
             )
         warn("everybody in the network may ask this service, and change its models")
     chosen = {} if workers is None else {"workers": workers}
-    limits = Limits(max_bytes=max_bytes, max_pixels=max_pixels, queue=queue, timeout=timeout, **chosen)
+    limits = Limits(
+        max_bytes=max_bytes,
+        max_json=max_json,
+        max_pixels=max_pixels,
+        queue=queue,
+        timeout=timeout,
+        receiving_bytes=4 * max_bytes,
+        **chosen,
+    )
+    log_to_stderr(log_format, log_level)
+    keeping = Keeping(keep_days, keep_rows, keep_images, parse_size(keep_images_size))
+    file = record or beside(models[0])
     # who knows the token may ask by any name, for example through a proxy
-    app = create_app(models, limits, token, LOOPBACK if token is None and alone else None)
+    hosts = LOOPBACK if token is None and alone else None
+    kept = None if without_record else Record(file, keeping)
+    app = create_app(models, limits, token, hosts, kept, other_product)
     names = ", ".join(served.name for served in app.state.service.models.served)
     place = f"[{host}]" if ":" in host else host
     run(app, host, port, lambda: print(f"serving {names} at http://{place}:{port}", flush=True))

@@ -50,21 +50,22 @@ SETTINGS = (
             "(/2: patches are averaged two by two); tile:512 sees large images in tiles, at full resolution",
             flags=("--size",)),
     Setting("aspect", "keep the shape of the images, or stretch them to squares"),
-    Setting("resize", "Resize the shorter side to this and crop the centre (the paper: 256) instead of seeing all"),
+    Setting("resize", "Resize the shorter side to this and crop the centre (the paper: 256), or none: see all of it"),
     Setting("window", "Which values of images with more than 8 bits are black and white: LOW,HIGH, or auto: learnt "
             "from them"),
     Setting("roi", "Where to look: a rectangle TOP,LEFT,BOTTOM,RIGHT in pixels or in shares of the image, a .json file "
             "of corners, a mask picture, or a folder of masks or a .csv file with a region for each image"),
-    Setting("pose", "none, or moments: find the part by its outline, turn it to one direction and put it into the "
-            "middle"),
+    Setting("augment", "Learn turned copies of the images too: rotations (every 45°), flips (with quarter turns) or "
+            "none; auto tries both on few images, and learns what makes them more alike"),
     Setting("layers", "Layers that describe patches, separated by commas, e.g. layer2,layer3; otherwise what suits "
             "the backbone"),
-    Setting("descriptor", "concat, patchcore, or published: patchcore for ResNets; otherwise what suits the backbone"),
+    Setting("descriptor", "concat, patchcore, or published: patchcore for ResNets and networks of one's own; otherwise "
+            "what suits the backbone"),
     Setting("metric", "mahalanobis or euclidean", METRIC),
     Setting("reduction", "pca, ipca (the paper's literal path) or none", METRIC),
     Setting("variance", "Share of the variance to retain", METRIC),
     Setting("components", "Keep this many directions instead", METRIC),
-    Setting("shrinkage", "A number from 0 to 1, or oas, rblw, ledoit-wolf, none", METRIC),
+    Setting("shrinkage", "A number from 0 to 1, or oas, rblw, ledoit-wolf, or none: jitter alone, no floor", METRIC),
     Setting("floor", "Least eigenvalue, relative to their mean", METRIC),
     Setting("constructor", "always-full, tree, offline-greedy, kmeans or geores", BANK),
     Setting("K", "Rows of the bank (K)", BANK, ("--rows", "-K")),
@@ -72,9 +73,10 @@ SETTINGS = (
     Setting("shuffle", "Make the bank from the images in random order, or as they come", BANK),
     Setting("fraction", "offline-greedy: this share of all patches", BANK),
     Setting("projection", "offline-greedy: select in so many random directions", BANK),
-    Setting("start", "offline-greedy: first, centre or random", BANK),
+    Setting("start", "Where farthest-first selection begins: first row, farthest from the mean (the paper's authors) "
+            "or random (the original PatchCore)", BANK),
     Setting("alpha", "geores: share of the main bank", BANK),
-    Setting("q", "geores: candidates for the tail", BANK),
+    Setting("q", "geores: candidates for the tail, otherwise K", BANK),
     Setting("score", "map-max, max or reweighted", SCORE),
     Setting("local", "Nearest bank rows between which a patch counts as known in the image score (1: the paper)",
             SCORE),
@@ -126,11 +128,25 @@ def _parameter(setting: Setting) -> inspect.Parameter:
         options |= {"parser": parse_roi, "metavar": "REGION"}
     elif setting.name == "layers":
         options |= {"parser": listed, "metavar": "NAMES"}
+    elif len(kinds) < len(get_args(hint)):
+        options |= {"parser": _or_none(flag[0], kind), "metavar": kind.__name__.upper()}
     elif kind is bool:
         flag, default = (f"{flag[0]}/--no-{flag[0].removeprefix('--')}",), None
     told = f" (default: {default})" if default not in (None, "", ()) else ""
     option = typer.Option(None, *flag, help=f"{setting.help}{told}.", **options)
     return inspect.Parameter(setting.name, inspect.Parameter.KEYWORD_ONLY, default=option, annotation=kind)
+
+
+def _or_none(flag: str, kind: type) -> Callable[[str], Any]:
+    """Reads a number, or the word none, which takes a preset's value back."""
+
+    def parse(text: str) -> Any:
+        try:
+            return text if text == "none" else kind(text)
+        except ValueError:
+            raise UserError(f"{flag} takes a number or none, not '{text}'") from None
+
+    return parse
 
 
 def share_parser(flag: str) -> Callable[[str], float]:

@@ -6,12 +6,12 @@ import json
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import typer
 
-from mhpatchcore.cli.console import WorkersOption, counted, printable, warn
+from mhpatchcore.cli.console import OtherProductFlag, WorkersOption, counted, printable, warn
 from mhpatchcore.cli.serve import read_token
 from mhpatchcore.errors import UserError
 
@@ -25,7 +25,7 @@ def watch(
         ..., "--out", metavar="DIR", help="The folder for results, and for the journal."
     ),
     sort: bool = typer.Option(
-        False, "--sort", help="Move images into good/, rejected/ and broken/ of that folder."
+        False, "--sort", help="Move images into passed/, rejected/ and broken/ of that folder."
     ),
     csv: Path = typer.Option(
         None, "--csv", metavar="FILE", help="Add a line for every image to this CSV file."
@@ -49,6 +49,11 @@ def watch(
         help="A file is complete once there is one beside it with this ending, e.g. .done",
     ),
     token_file: Path = typer.Option(None, metavar="FILE", help="A file that holds the token of the service."),
+    other_product: bool = OtherProductFlag,
+    status_port: int = typer.Option(
+        None, min=1, max=65535, help="Answer GET /health and GET /metrics (Prometheus) at this port."
+    ),
+    status_host: str = typer.Option("127.0.0.1", help="The address to answer them at."),
     workers: int = WorkersOption,
     as_json: bool = typer.Option(False, "--json", help="Print a line of JSON for every image."),
     quiet: bool = typer.Option(False, "--quiet", "-q", help="Print nothing for images."),
@@ -60,10 +65,11 @@ def watch(
     from mhpatchcore.deploy import watch as watching
     from mhpatchcore.deploy.serve.registry import Registry
     from mhpatchcore.deploy.watch_journal import Journal
-    from mhpatchcore.deploy.watch_judging import Patient, by_model, by_service, is_address
+    from mhpatchcore.deploy.watch_judging import by_model, by_service, is_address, patient
     from mhpatchcore.deploy.watch_sending import Forwarding
     from mhpatchcore.deploy.watch_sending import mqtt as by_mqtt
     from mhpatchcore.deploy.watch_sending import webhook as by_webhook
+    from mhpatchcore.deploy.watch_status import Status, answering
     from mhpatchcore.runtime.parallel import available_cores
 
     name = model.rstrip("/").rpartition("/")[2].removesuffix(".mhpc")
@@ -73,32 +79,48 @@ def watch(
     }
     line = watching.Line(inbox, out, sort, csv, settle, done, tuple(senders))
     line.check()
-    models = None if is_address(model) else Registry([Path(model)])
+    models = None if is_address(model) else Registry([Path(model)], other_product)
     if models is not None and len(models.served) != 1:
         raise UserError(f"{model} holds several models: give one of them")
     token = None if token_file is None else read_token(token_file)
     judge = by_service(model, token) if models is None else by_model(models)
-    with watching.outbox_for_one(out) as path, _stopping() as stop:
-        journal = Journal(path)
+    status = Status(warn)
+    with ExitStack() as ending:
+        journal = Journal(ending.enter_context(watching.outbox_for_one(out)))
+        ending.callback(journal.close)
+        stop = ending.enter_context(_stopping())
+        if status_port is not None:
+            ending.enter_context(answering(status, journal, line.targets, status_host, status_port))
         again = watching.finish_earlier(line, journal)
         if again:
             warn(f"{counted(again, 'file')} of a run that was stopped: finished now")
-        patient = Patient(judge, lambda seconds: once or stop.wait(seconds), warn)
-        forwarding = [Forwarding(journal, target, send, warn) for target, send in senders.items()]
+        asked = patient(judge, lambda seconds: once or stop.wait(seconds), status)
+        forwarding = [Forwarding(journal, target, send, status) for target, send in senders.items()]
         refresh = (lambda: None) if models is None else models.refresh
         cores = workers or available_cores()
-        for told in watching.watched(line, journal, patient, cores, stop, once, refresh):
+        for told in watching.watched(line, journal, asked, cores, stop, once, refresh, status):
             for one in forwarding:
                 one.wake()
             _print(told, as_json, quiet)
         for one in forwarding:
             one.end()
-        left = journal.waiting(list(senders))
-        if left:
-            warn(f"{counted(left, 'message')} could not be sent: they wait for the next run")
-        journal.close()
-        if once and patient.waits:
-            raise UserError(f"not all images were judged: {patient.waits}; run the command again")
+        refused = sum(one.refused for one in forwarding)
+        undone = _undone(status.problems, journal.waiting(line.targets), refused)
+        if undone and once:
+            raise UserError(undone)
+        if undone:
+            warn(undone)
+
+
+def _undone(problems: dict[str, str], left: int, refused: int) -> str:
+    """What a run leaves behind, in words; empty if nothing."""
+    if why := problems.get("judge") or problems.get("inbox"):
+        return f"not all images were judged: {why}; run the command again"
+    if left:
+        return f"{counted(left, 'message')} could not be sent: they wait for the next run"
+    return (
+        f"{counted(refused, 'message')} refused by the receiver: put aside in the journal" if refused else ""
+    )
 
 
 @contextmanager
@@ -119,4 +141,5 @@ def _print(told: dict[str, object], as_json: bool, quiet: bool) -> None:
     elif not quiet:
         score = told.get("score")
         shown = f"{score:9.4g}" if isinstance(score, float) else f"{'–':>9}"
-        print(f"{shown}  {told['verdict']!s:<12}  {printable(str(told['image']))}", flush=True)
+        why = f"  ({told['reason']})" if "reason" in told else ""
+        print(f"{shown}  {told['verdict']!s:<12}  {printable(str(told['image']))}{why}", flush=True)

@@ -16,6 +16,7 @@ from typing import Any
 
 from mhpatchcore.errors import UserError
 from mhpatchcore.runtime.files import atomic_path, write_text
+from mhpatchcore.runtime.parquet import import_parquet
 from mhpatchcore.runtime.urls import files_below, open_url, read_url, remove_url, size_and_state, url_of
 
 RECORD = "_mhpatchcore.json"
@@ -115,12 +116,3 @@ class Table:
 def _text(value: Any) -> Any:
     """File names may hold bytes that are no text, and a table cannot."""
     return value.encode(errors="backslashreplace").decode() if isinstance(value, str) else value
-
-
-def import_parquet() -> tuple[Any, Any]:
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError:
-        raise UserError("--out takes pyarrow: pip install 'mhpatchcore[parquet]'") from None
-    return pyarrow, parquet

@@ -1,4 +1,4 @@
-"""A folder with which a machine can prove that it computes what the model's maker computed.
+"""A folder with which a machine can check that it computes what the model's maker computed.
 
     model.mhpc     the model           bundle.json    the expected score and verdict of the self-test image
     model.onnx     its export          consumer.py    a program that needs nothing but onnxruntime

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import fcntl
-import io
 import json
 import os
 import shutil
@@ -19,27 +17,20 @@ from typing import Any
 
 from mhpatchcore.deploy.watch_journal import Arrived, Journal, Judged
 from mhpatchcore.deploy.watch_judging import Judge, UnavailableError, now
+from mhpatchcore.deploy.watch_status import Status
 from mhpatchcore.errors import ImageError, UserError
 from mhpatchcore.inputs.folders import SUFFIXES
-from mhpatchcore.runtime.files import atomic_path, write_text
+from mhpatchcore.runtime.files import atomic_path, csv_text, write_text
 from mhpatchcore.runtime.parallel import ordered_map
 
 JOURNAL, LOCK = "watch.sqlite", ".watch.lock"
 # how programs call files that they have not finished
 TEMPORARY = (".tmp", ".temp", ".part", ".partial", ".crdownload", ".filepart", "~")
-FOLDERS = {"passed": "passed", "rejected": "rejected", "broken": "broken", "no threshold": "unjudged"}
+FOLDERS = {"passed": "passed", "rejected": "rejected", "no threshold": "unjudged"}
+BROKEN = "broken"  # the folder of files that could not be read, which are rejected too
 COLUMNS = (
-    "at",
-    "image",
-    "score",
-    "threshold",
-    "verdict",
-    "is_rejected",
-    "p_value",
-    "defect",
-    "regions",
-    "error",
-    "id",
+    *("at", "image", "score", "threshold", "verdict"),
+    *("is_rejected", "p_value", "defect", "regions", "reason", "id"),
 )
 PATIENCE = 5.0  # times `settle`: what cannot be read may still be on its way
 AT_A_TIME = 64
@@ -104,7 +95,7 @@ class Arrivals:
         return at - self._since[file] >= self.line.settle
 
     def _files(self) -> Iterator[Arrived]:
-        for place, folders, names in os.walk(self.line.inbox):
+        for place, folders, names in os.walk(self.line.inbox, onerror=self._unreachable):
             folders[:] = [name for name in folders if not name.startswith(".")]
             for name in names:
                 path = Path(place, name)
@@ -113,6 +104,13 @@ class Arrivals:
                         facts = path.stat()
                         relative = path.relative_to(self.line.inbox).as_posix()
                         yield Arrived(relative, facts.st_size, facts.st_mtime_ns)
+
+    def _unreachable(self, error: OSError) -> None:
+        """A subfolder may go, or be somebody else's; what else fails concerns the whole inbox."""
+        if Path(error.filename) == self.line.inbox or not isinstance(
+            error, FileNotFoundError | PermissionError
+        ):
+            raise error
 
 
 def _is_image(path: Path) -> bool:
@@ -138,6 +136,7 @@ def watched(
     stop: Event,
     once: bool,
     each: Callable[[], None],
+    status: Status,
 ) -> Iterator[dict[str, Any]]:
     """What is told of each file, once it is in its place, until `stop` is set; with `once` until all are judged.
 
@@ -146,12 +145,15 @@ def watched(
     arrivals, judged = Arrivals(line), 0
     while not stop.is_set():
         each()
+        journal.check()
         found = 0
-        for told in _judged(line, journal, arrivals, judge, workers, stop):
+        for told in _judged(line, journal, arrivals, judge, workers, stop, status):
             found += 1
+            status.judged(told["verdict"])
             yield told
         if (judged + found) // FORGET > judged // FORGET:
-            journal.forget_gone(arrivals.names())
+            with suppress(OSError):  # the inbox is out of reach: another time
+                journal.forget_gone(arrivals.names())
         judged += found
         if found == 0:
             if once and arrivals.settled:
@@ -160,10 +162,16 @@ def watched(
 
 
 def _judged(
-    line: Line, journal: Journal, arrivals: Arrivals, judge: Judge, workers: int, stop: Event
+    line: Line,
+    journal: Journal,
+    arrivals: Arrivals,
+    judge: Judge,
+    workers: int,
+    stop: Event,
+    status: Status,
 ) -> Iterator[dict[str, Any]]:
     """Judge what is complete, several files at a time."""
-    files = arrivals.complete(journal)[:AT_A_TIME]
+    files = _complete(arrivals, journal, status)[:AT_A_TIME]
 
     def one(file: Arrived) -> dict[str, Any] | Exception:
         if stop.is_set():
@@ -179,9 +187,23 @@ def _judged(
         if isinstance(outcome, Exception) and not (line.done or arrivals.is_old(file)):
             continue
         told = _told(line, file, outcome)
-        judged = journal.add(file, _place(line, journal, file, told["verdict"]), told, line.targets)
+        folder = BROKEN if "reason" in told else FOLDERS[told["verdict"]]
+        judged = journal.add(file, _place(line, journal, file, folder), told, line.targets)
         finish(line, journal, judged)
         yield told
+
+
+def _complete(arrivals: Arrivals, journal: Journal, status: Status) -> list[Arrived]:
+    """Files that can be judged now: none while the inbox is out of reach."""
+    status.looked()
+    try:
+        files = arrivals.complete(journal)
+    except OSError as error:
+        why = f"cannot look into {arrivals.line.inbox} ({error.strerror}): it goes on once the folder is back"
+        status.set_problem("inbox", why)
+        return []
+    status.set_problem("inbox")
+    return files
 
 
 def finish(line: Line, journal: Journal, judged: Judged) -> None:
@@ -204,14 +226,14 @@ def _told(line: Line, file: Arrived, outcome: dict[str, Any] | Exception) -> dic
     known = {"id": uuid.uuid4().hex, "at": now(), "image": file.name}
     if isinstance(outcome, Exception):
         why = str(outcome).replace(str(line.inbox / file.name), file.name)
-        return known | {"verdict": "broken", "error": why}
+        return known | {"verdict": "rejected", "is_rejected": True, "reason": why}
     return known | outcome
 
 
-def _place(line: Line, journal: Journal, file: Arrived, verdict: str) -> str:
+def _place(line: Line, journal: Journal, file: Arrived, folder: str) -> str:
     """The name of the results of a file, without a suffix: its own, or with a number where that is taken."""
     own = Path(file.name).with_suffix("")
-    base = Path(FOLDERS[verdict]) / own if line.sort else own
+    base = Path(folder) / own if line.sort else own
     for number in range(10**6):
         place = base.with_name(f"{base.name}-{number}" if number else base.name).as_posix()
         used = journal.place_is_taken(place) or any(
@@ -254,7 +276,9 @@ def _add_row(table: Path, journal: Journal, answer: dict[str, Any]) -> int:
     Anything else there is somebody else's, and stays.
     """
     row = answer | ({"regions": len(answer["regions"])} if "regions" in answer else {})
-    line, head = _csv_line(row), _csv_line(dict(zip(COLUMNS, COLUMNS, strict=True)))
+    head = csv_text(COLUMNS, []).encode()
+    # a file name may hold bytes that are no text
+    line = csv_text(COLUMNS, [row], header=False).encode(errors="backslashreplace")
     table.parent.mkdir(parents=True, exist_ok=True)
     with table.open("a+b") as file:
         end = file.seek(0, os.SEEK_END)
@@ -270,12 +294,6 @@ def _add_row(table: Path, journal: Journal, answer: dict[str, Any]) -> int:
         file.flush()
         os.fsync(file.fileno())
         return file.tell()
-
-
-def _csv_line(row: dict[str, Any]) -> bytes:
-    text = io.StringIO()
-    csv.DictWriter(text, COLUMNS, extrasaction="ignore", lineterminator="\n").writerow(row)
-    return text.getvalue().encode(errors="backslashreplace")  # a file name may hold bytes that are no text
 
 
 @contextmanager

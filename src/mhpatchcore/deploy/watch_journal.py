@@ -78,6 +78,11 @@ class Journal:
         """A connection for another thread."""
         return Journal(self._path)
 
+    def check(self) -> None:
+        """Refuse to go on where the file is gone: SQLite would go on writing to what nobody can read again."""
+        if not self._path.exists():
+            raise UserError(f"the journal {self._path} is gone: bring its folder back, or start again")
+
     def knows(self, file: Arrived) -> bool:
         found = self._db.execute("SELECT 1 FROM judged WHERE name=? AND size=? AND changed=?", _row(file))
         return found.fetchone() is not None

@@ -8,15 +8,16 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from threading import Lock
 from typing import Any
 from urllib.parse import quote, urlsplit
 
 from mhpatchcore.deploy.serve.registry import Registry
+from mhpatchcore.deploy.watch_status import Status
 from mhpatchcore.errors import ImageError, UserError
 from mhpatchcore.runtime.texts import representable
 
 TIMEOUT = 60
+LONGEST = 200  # letters of a part's id that the service takes; the whole name of the file is told beside it
 TOLD = ("score", "threshold", "p_value", "verdict", "is_rejected", "defect", "regions", "model", "sha256")
 Judge = Callable[[Path, str], dict[str, Any]]  # a file and the part's name → what is told of it
 
@@ -62,7 +63,7 @@ def by_service(address: str, token: str | None) -> Judge:
     headers |= {"Authorization": f"Bearer {token}"} if token else {}
 
     def judge(path: Path, part: str) -> dict[str, Any]:
-        named = f"name={quote(os.fsencode(path.name))}&part={quote(os.fsencode(part))}"
+        named = f"name={quote(os.fsencode(path.name))}&part={quote(os.fsencode(part[:LONGEST]))}"
         query = f"{url.path.rstrip('/')}/score?map=none&{named}"
         try:
             content = path.read_bytes()
@@ -97,34 +98,22 @@ def _read(status: int, body: bytes, retry_after: str | None) -> dict[str, Any]:
     raise UnavailableError(str(told), float(retry_after) if retry_after and retry_after.isdigit() else 1.0)
 
 
-class Patient:
-    """A judge that is asked again until it answers. `stopped(seconds)` waits, and says whether to give up.
+def patient(judge: Judge, stopped: Callable[[float], bool], status: Status) -> Judge:
+    """A judge that is asked again until it answers. `stopped(seconds)` waits, and says whether to give up."""
 
-    `waits` says why there is no answer now, and is empty where there is one. Each reason is told once.
-    """
-
-    def __init__(self, judge: Judge, stopped: Callable[[float], bool], tell: Callable[[str], None]) -> None:
-        self._judge, self._stopped, self._tell = judge, stopped, tell
-        self._lock = Lock()
-        self.waits = ""
-
-    def __call__(self, path: Path, part: str) -> dict[str, Any]:
+    def asked(path: Path, part: str) -> dict[str, Any]:
         while True:
             try:
-                answer = self._judge(path, part)
+                answer = judge(path, part)
             except UnavailableError as error:
-                self._silent(str(error))
-                if self._stopped(error.seconds):
+                status.set_problem("judge", str(error))
+                if stopped(error.seconds):
                     raise
             else:
-                self.waits = ""
+                status.set_problem("judge")
                 return answer
 
-    def _silent(self, why: str) -> None:
-        with self._lock:
-            is_new, self.waits = why != self.waits, why
-        if is_new:
-            self._tell(why)
+    return asked
 
 
 def now() -> str:

@@ -14,11 +14,13 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from mhpatchcore.deploy.watch_journal import Journal
-from mhpatchcore.errors import UserError
+from mhpatchcore.deploy.watch_status import Status
+from mhpatchcore.errors import UserError, in_one_line
 
 TIMEOUT = 10
 SHORTEST, LONGEST = 0.5, 30.0  # seconds between tries
 NOT_WANTED = (400, 413, 415, 422)  # what is sent again would be refused again
+FOLLOWED = (301, 307, 308)  # "it has moved"; 302 and 303 mean "look over there", as login pages answer
 Send = Callable[[str], None]
 
 
@@ -26,22 +28,41 @@ class NotWantedError(Exception):
     """The other side is there, and does not take this message."""
 
 
+class _Moved(urllib.request.HTTPRedirectHandler):
+    """Posts the message again where a redirect stays on the host; urllib would ask there with a GET, without it."""
+
+    def redirect_request(
+        self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
+    ) -> urllib.request.Request | None:
+        here, there = urlsplit(req.full_url), urlsplit(newurl)
+        same = there.hostname == here.hostname and there.scheme in (here.scheme, "https")
+        return urllib.request.Request(newurl, req.data, req.headers) if same and code in FOLLOWED else None
+
+
 def webhook(url: str) -> Send:
-    """POST each message as JSON; any status of 200 to 299 confirms it."""
+    """POST each message as JSON; any status of 200 to 299 confirms it.
+
+    A redirect that is not followed confirms nothing, and says where the address should lead.
+    """
     if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
         raise UserError(
             f"--webhook is an address such as http://mes.local/results, not {without_secret(url)}"
         )
 
+    opener = urllib.request.build_opener(_Moved)
+
     def send(content: str) -> None:
         headers = {"Content-Type": "application/json", "User-Agent": "mhpatchcore"}
         request = urllib.request.Request(url, content.encode(), headers)
         try:
-            urllib.request.urlopen(request, timeout=TIMEOUT).close()
+            opener.open(request, timeout=TIMEOUT).close()
         except urllib.error.HTTPError as error:
             error.close()
             if error.code in NOT_WANTED:
                 raise NotWantedError(f"status {error.code}") from error
+            if 300 <= error.code < 400:
+                there = in_one_line(without_secret(error.headers.get("Location", "nowhere")))
+                raise OSError(f"status {error.code}: it redirects to {there}; check --webhook") from error
             raise
 
     return send
@@ -103,10 +124,10 @@ def mqtt(url: str, topic: str) -> Send:
 class Forwarding:
     """A thread that sends the messages of one target as they come, until it is told to stop."""
 
-    def __init__(self, journal: Journal, target: str, send: Send, tell: Callable[[str], None]) -> None:
-        self._journal, self._target, self._send, self._tell = journal, target, send, tell
+    def __init__(self, journal: Journal, target: str, send: Send, status: Status) -> None:
+        self._journal, self._target, self._send, self._status = journal, target, send, status
         self._wake, self._ending = threading.Event(), threading.Event()
-        self._said = ""
+        self.refused = 0  # messages that the other side did not want
         self._thread = threading.Thread(target=self._run, name=f"forward to {target}", daemon=True)
         self._thread.start()
 
@@ -145,20 +166,18 @@ class Forwarding:
                 self._send(message.content)
             except NotWantedError as error:
                 journal.refused(message, str(error))
-                self._tell(f"{self._target} does not take the message of {name_in(message.content)}: {error}")
+                self.refused += 1
+                name = name_in(message.content)
+                self._status.tell(f"{self._target} does not take the message of {name}: {error}")
             except Exception as error:  # whatever the network and its libraries raise
-                self._say(f"{self._target} is not there ({error}): messages wait")
+                self._status.set_problem(
+                    self._target, f"{self._target} takes no messages ({error}): they wait"
+                )
                 return False
             else:
                 journal.sent(message)
-                self._said = ""
+                self._status.set_problem(self._target)
         return True
-
-    def _say(self, message: str) -> None:
-        """Once, and not at every try."""
-        if message != self._said:
-            self._said = message
-            self._tell(message)
 
 
 def name_in(content: str) -> str:

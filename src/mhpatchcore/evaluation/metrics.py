@@ -82,6 +82,25 @@ def auroc(labels: ArrayLike, scores: ArrayLike) -> float:
     return float(roc_auc_score(is_anomalous, score))
 
 
+def auroc_error(labels: ArrayLike, scores: ArrayLike, draws: int = 500, seed: int = 0) -> float:
+    """The sampling error of AUROC: its standard deviation over bootstrap draws of the normal and the anomalous images.
+
+    >>> auroc_error([False, True] * 50, [0.0, 1.0] * 50)
+    0.0
+    """
+    is_anomalous, score = _checked(labels, scores)
+    if not _has_both_classes(is_anomalous):
+        return math.nan
+    pairs = (np.sign(score[is_anomalous][:, None] - score[~is_anomalous]) + 1) / 2
+    rows, columns = pairs.shape
+    rng = np.random.default_rng(seed)
+    drawn = (
+        pairs[rng.integers(rows, size=rows)][:, rng.integers(columns, size=columns)].mean()
+        for _ in range(draws)
+    )
+    return float(np.std(list(drawn), ddof=1))
+
+
 def average_precision(labels: ArrayLike, scores: ArrayLike) -> float:
     """Precision averaged over the recall steps, Σ (Rₖ - Rₖ₋₁) Pₖ, without interpolation."""
     is_anomalous, score = _checked(labels, scores)

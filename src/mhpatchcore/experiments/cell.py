@@ -17,7 +17,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -39,7 +39,9 @@ Out = TypeVar("Out")
 class CellSpec:
     """What a cell computes. `train` limits the normal images to a fixed nested subset.
 
-    Descriptors may be in a kept `store`; the times of its fit are then shorter, and nothing else changes.
+    Descriptors may be in a kept `store`; the times of its fit are then shorter, and nothing else changes. With `grown`,
+    sizes of such subsets, the model of the cell that has all but the last of them learns the further images; the first
+    of these cells fits. Their models are kept.
     """
 
     data: str
@@ -49,11 +51,18 @@ class CellSpec:
     train: int | None = None
     figures: bool = True
     store: str | None = None
+    grown: tuple[int, ...] = ()
 
     @property
     def name(self) -> str:
         parts = [Path(self.data).name, self.preset, f"n{self.train}" if self.train else ""]
-        return "--".join(part for part in parts if part)
+        grown = f"grown-{'-'.join(map(str, self.grown))}" if self.grown else ""
+        return "--".join(part for part in (*parts, grown) if part)
+
+    @property
+    def before(self) -> CellSpec | None:
+        """The cell whose model this one goes on with."""
+        return replace(self, train=self.grown[-2], grown=self.grown[:-1]) if len(self.grown) > 1 else None
 
     def dataset(self) -> Dataset:
         dataset = load_dataset(self.data)
@@ -72,7 +81,7 @@ class CellSpec:
             "config": self.config.to_json(),
             "weights": self.weights and [Path(self.weights).name, *_state(Path(self.weights))],
             "version": __version__,
-        }
+        } | ({"grown": self.grown} if self.grown else {})
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
     def to_json(self) -> dict[str, Any]:
@@ -84,11 +93,13 @@ class CellSpec:
             "train": self.train,
             "figures": self.figures,
             "store": self.store,
+            "grown": self.grown,
         }
 
     @staticmethod
     def from_json(fields: Mapping[str, Any]) -> CellSpec:
-        return CellSpec(**{**fields, "config": Config.from_json(fields["config"])})
+        parts = {"config": Config.from_json(fields["config"]), "grown": tuple(fields["grown"])}
+        return CellSpec(**{**fields, **parts})
 
 
 def _state(path: Path) -> tuple[int, int]:
@@ -108,8 +119,14 @@ def run_cell(spec: CellSpec, folder: Path) -> dict[str, Any]:
     dataset = spec.dataset()
     telemetry = Telemetry()
     execution = Execution(telemetry=telemetry, store=spec.store)
+    models = folder / "models"
+    earlier = spec.before and Detector.load(models / f"{spec.before.name}.mhpc")
     started = time.perf_counter()
-    detector = Detector.fit(dataset.train, spec.config, weights=spec.weights, execution=execution)
+    if earlier and spec.before:
+        known = set(spec.before.dataset().train)
+        detector = earlier.updated([path for path in dataset.train if path not in known], execution=execution)
+    else:
+        detector = Detector.fit(dataset.train, spec.config, weights=spec.weights, execution=execution)
     fit_seconds = time.perf_counter() - started
     calibration_seconds = sum(phase.wall_seconds for phase in telemetry.phases if phase.name == "calibrate")
     fit_peak = telemetry.peak_rss
@@ -154,6 +171,7 @@ def run_cell(spec: CellSpec, folder: Path) -> dict[str, Any]:
         "n_train": len(dataset.train),
         "n_learnt": detector.model.n_learnt,
         "n_available": len(load_dataset(spec.data).train),
+        "grown_in": len(spec.grown),
         **_quality(evaluation),
         **costs,
         "problems": list(evaluation.problems),
@@ -164,6 +182,10 @@ def run_cell(spec: CellSpec, folder: Path) -> dict[str, Any]:
 
     verdicts = write_verdicts(evaluation, Path(spec.data), folder / "cells" / f"{spec.name}.csv")
     files = [verdicts]
+    if spec.grown:
+        models.mkdir(exist_ok=True)
+        detector.save(models / f"{spec.name}.mhpc")
+        files.append(models / f"{spec.name}.mhpc")
     if spec.figures:
         files += write_figures(detector, dataset, evaluation, folder / "figures" / spec.name)
     return row | {"files": [path.relative_to(folder).as_posix() for path in files]}

@@ -89,6 +89,15 @@ def best_marked(values: Sequence[float | None], digits: int, higher: bool = True
     return [("–", False) if v is None else (f"{v:.{digits}f}", v == best) for v in rounded]
 
 
+def signed(value: float, digits: int = 3) -> str:
+    """
+    >>> signed(0.0123), signed(-0.002), signed(-0.0002)
+    ('+0.012', '−0.002', '0.000')
+    """
+    text = f"{value:+.{digits}f}".replace("-", "−")
+    return text if float(f"{value:.{digits}f}") else text[1:]
+
+
 def _md(text: str, bold: bool = False) -> str:
     escaped = re.sub(r"([\\`*_|<\[])", r"\\\1", text)
     return f"**{escaped}**" if bold else escaped

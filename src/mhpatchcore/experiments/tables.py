@@ -1,22 +1,23 @@
-"""The paper's tables from the rows of a grid."""
+"""The paper's tables from the rows of a grid: its rows, columns, digits and order. What else there is stands below."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 from math import nan
 from typing import Any
 
 from mhpatchcore.evaluation.metrics import image_weighted_mean, macro_average
+from mhpatchcore.experiments.published import PUBLISHED
 from mhpatchcore.experiments.table import Entry, Table, best_marked
-from mhpatchcore.presets import PRESETS
+from mhpatchcore.presets import PAPER, PRESETS
 
 Row = dict[str, Any]
 Line = tuple[str, tuple[Entry, ...]]
-Aggregate = Callable[[Sequence[Row]], float]
+Aggregate = Callable[[Sequence[Row]], float | None]
 GB = 1e9
 
-MAIN = ("patchcore", "streaming-euclidean", "mh", "mh-kmeans", "paper")
+MAIN = ("patchcore", "streaming-euclidean", "mh", "mh-kmeans")
 REFERENCE = "patchcore"  # in the studies it stands last and takes no part in the bold marks
 BUDGET = ("mh", "mh-k1000-c1024", "mh-k5000-c256", "mh-k5000-c1024", "mh-k5000-c4096", REFERENCE)
 GEORES = ("mh", "geores-k1000", "geores-k2000", "geores-k5000", REFERENCE)
@@ -26,6 +27,7 @@ LABELS = (
     "Labels come from the names of folders, which is our choice; the paper counts anomalous images after the masks "
     "have been resized and cropped, which can turn a defect at the edge into a normal image."
 )
+AUROCS = "Image-level AUROC and, in parentheses, pixel-level AUROC; best in bold after rounding, with ties."
 PIXELS = (
     "Where a configuration crops, as all of the paper's do, pixel figures are those of the preprocessed image and "
     "mask; where it does not, and in the line of whole images, those of the original."
@@ -40,121 +42,114 @@ MEMORY = (
     "float16, which is our choice."
 )
 COSTS = f"{LOWER} {TIMES} {MEMORY}"
-CANDIDATES = "The paper leaves q of GeoReS open: ten candidates for each row of the tail are our choice."
 APART = "The last column is an offline reference and takes no part in the bold marks."
 
 
+@dataclass(frozen=True)
+class Measure:
+    """A line of a table: what it says of a configuration's rows, which cover all data sets."""
+
+    label: str
+    of: Aggregate
+    digits: int = 3
+    higher: bool = False
+
+
 def paper_tables(rows: Sequence[Row]) -> dict[str, Table]:
-    """All tables that the rows allow, by file name."""
-    own = [name for name in PRESETS if name not in {*MAIN, *BUDGET, *GEORES}]
-    everything = [*own, *MAIN, *BUDGET[1:-1], *GEORES[1:-1]]
-    plans: dict[str, tuple[Callable[..., Table], Sequence[str], str]] = {
-        "auroc": (auroc_table, [*own, *MAIN], "AUROC"),
-        "resources": (resource_table, [*own, *MAIN], "Resources"),
-        "ram": (ram_table, [*own, *MAIN], "Peak RAM (GB)"),
-        "latency": (latency_table, [*own, *MAIN], "Inference time (ms/image)"),
-        "latency-with-map": (latency_with_map_table, [*own, *MAIN], "Inference time with the map (ms/image)"),
-        "budget": (study_table, BUDGET, "k-center budget study"),
-        "budget-auroc": (study_auroc_table, BUDGET, "k-center budget study, AUROC"),
-        "geores": (study_table, GEORES, "GeoReS study"),
-        "geores-auroc": (study_auroc_table, GEORES, "GeoReS study, AUROC"),
-        "all": (overview_table, everything, "All configurations"),
-    }
+    """All tables that the rows allow, by file name: the paper's, then our own configurations."""
+    budget_heads = {"mh": "Streaming Mahalanobis K=1000, m_c=256"}
+    plans: dict[str, tuple[Callable[..., Table], Sequence[str], dict[str, Any]]] = {
+        "auroc": (_aurocs, MAIN, {"title": "AUROC"}),
+        "budget": (_study, BUDGET, {"title": "k-center budget study", "measures": BUDGET_LINES, "heads": budget_heads}),
+        "geores": (_study, GEORES, {"title": "GeoReS study", "measures": GEORES_LINES}),
+        "budget-auroc": (_aurocs, BUDGET, {"title": "k-center budget study, AUROC", "heads": budget_heads}),
+        "geores-auroc": (_aurocs, GEORES, {"title": "GeoReS study, AUROC"}),
+        "resources": (_study, MAIN, {"title": "Resources", "measures": RESOURCES}),
+        "ram": (_per_dataset, MAIN, {"title": "Peak RAM (GB)", "value": _ram, "summaries": PEAKS, "note": MEMORY}),
+        "latency": (
+            _per_dataset,
+            MAIN,
+            {"title": "Per-image inference time (ms/image)", "value": _latency, "summaries": LATENCY},
+        ),
+    }  # fmt: skip
     tables = {}
-    for name, (make, presets, title) in plans.items():
+    for name, (make, presets, options) in plans.items():
         present = [p for p in presets if _of(rows, p)]
-        studied = presets[1:-1] if presets in (BUDGET, GEORES) else presets
+        studied = presets if presets is MAIN else presets[1:-1]
         if set(present) & set(studied):
-            tables[name] = make(rows, present, title)
+            tables[name] = make(rows, present, reference=presets is not MAIN, **options)
+    names = list(dict.fromkeys(row["preset"] for row in rows))
+    own = [name for name in names if name not in PAPER]
+    if own:
+        tables["own-auroc"] = _aurocs(rows, own, "Our own configurations, AUROC")
+    if names:
+        everything = [*own, *(name for name in PAPER if name in names)]
+        title = "All configurations, with what the paper does not report"
+        tables["all"] = _study(rows, everything, title, FURTHER, note=f"{PIXELS} {COSTS}")
     return tables
-
-
-def auroc_table(rows: Sequence[Row], presets: Sequence[str], title: str) -> Table:
-    """Category × configuration, image AUROC and (pixel AUROC); the last row is the macro-average.
-
-    Only a configuration that ran on all categories has an average: without a hard one it would look better.
-    """
-    return _aurocs(rows, presets, title, reference=False)
-
-
-def study_auroc_table(rows: Sequence[Row], presets: Sequence[str], title: str) -> Table:
-    """The same with the offline reference in the last column, which takes no part in the bold marks."""
-    return _aurocs(rows, presets, title, _ends_with_reference(presets))
-
-
-def _aurocs(rows: Sequence[Row], presets: Sequence[str], title: str, reference: bool) -> Table:
-    lines = [
-        (dataset, _two_lines([_find(rows, dataset, preset) for preset in presets], reference))
-        for dataset in _datasets(rows)
-    ]
-    means = [
-        {name: _macro(rows, preset, name) for name in ("image_auroc", "pixel_auroc")} for preset in presets
-    ]
-    told = "Image-level AUROC and, in parentheses, pixel-level AUROC; best in bold after rounding, with ties."
-    note = _note(told, PIXELS, *_notes(presets, reference))
-    return Table(title, _titles(presets), (*lines, ("Mean", _two_lines(means, reference))), note)
-
-
-def resource_table(rows: Sequence[Row], presets: Sequence[str], title: str) -> Table:
-    """Mean training and calibration time, image-weighted latency, mean and maximum RAM."""
-    return Table(title, _titles(presets), tuple(_resource_lines(rows, presets, False)), COSTS)
-
-
-def study_table(rows: Sequence[Row], presets: Sequence[str], title: str) -> Table:
-    """An overview whose last column is the offline reference, which takes no part in the bold marks."""
-    return _overview(rows, presets, title, _ends_with_reference(presets))
-
-
-def overview_table(rows: Sequence[Row], presets: Sequence[str], title: str) -> Table:
-    """Macro-averaged quality above the resources."""
-    return _overview(rows, presets, title, reference=False)
-
-
-def _overview(rows: Sequence[Row], presets: Sequence[str], title: str, reference: bool) -> Table:
-    lines = [
-        _line(label, [_macro(rows, preset, name) for preset in presets], 3, reference=reference)
-        for label, name in (
-            ("Image AUROC", "image_auroc"),
-            ("Image F1-max", "image_f1_max"),
-            ("Pixel AUROC", "pixel_auroc"),
-            ("Pixel AUPRO", "pixel_aupro"),
-            ("Pixel AUROC, whole images", "whole_pixel_auroc"),
-        )
-    ]
-    note = _note(PIXELS, COSTS, *_notes(presets, reference))
-    return Table(title, _titles(presets), (*lines, *_resource_lines(rows, presets, reference)), note)
-
-
-def ram_table(rows: Sequence[Row], presets: Sequence[str], title: str) -> Table:
-    """Peak RAM per data set; mean and maximum of the peaks."""
-    peaks = {"Mean": lambda own: _mean(own, "peak_rss") / GB, "Max": _largest_peak}
-    table = _per_dataset(rows, presets, title, lambda row: row["peak_rss"] / GB, 2, peaks)
-    return replace(table, note=f"{LOWER} {MEMORY}")
-
-
-def latency_table(rows: Sequence[Row], presets: Sequence[str], title: str) -> Table:
-    """Time per image and data set; the mean over all images."""
-    return _latency_table(rows, presets, title, "ms_per_image")
-
-
-def latency_with_map_table(rows: Sequence[Row], presets: Sequence[str], title: str) -> Table:
-    """The same with the map at the size of the original image."""
-    return _latency_table(rows, presets, title, "ms_per_image_with_map")
-
-
-def _latency_table(rows: Sequence[Row], presets: Sequence[str], title: str, column: str) -> Table:
-    latency = {"Image-weighted mean": lambda own: _weighted(own, column)}
-    return _per_dataset(rows, presets, title, lambda row: float(row[column]), 1, latency)
 
 
 def dataset_table(statistics: Sequence[dict[str, Any]]) -> Table:
     """The paper's table of data sets."""
     columns = ("labels", "train", "test", "anomalous")
     rows = tuple(
-        (str(line["dataset"]), tuple(Entry(((str(line[column]), False),)) for column in columns))
+        (row_name(str(line["dataset"])), tuple(Entry(((str(line[column]), False),)) for column in columns))
         for line in statistics
     )
-    return Table("Data sets", ("Labels", "Train normal", "Test", "Anomalous"), rows, LABELS)
+    return Table("Data sets", ("Labels", "Train normal", "Test", "Anom. eval"), rows, LABELS)
+
+
+def row_name(dataset: str) -> str:
+    """A data set as the paper writes it, if it is one of its own.
+
+    >>> row_name("metal_nut"), row_name("my_parts")
+    ('Metal nut', 'my_parts')
+    """
+    return dataset.replace("_", " ").capitalize() if dataset in PUBLISHED["datasets"] else dataset
+
+
+def _aurocs(
+    rows: Sequence[Row],
+    presets: Sequence[str],
+    title: str,
+    reference: bool = False,
+    heads: Mapping[str, str] | None = None,
+) -> Table:
+    """Category × configuration, image AUROC and (pixel AUROC); the last row is the macro-average.
+
+    Only a configuration that ran on all categories has an average: without a hard one it would look better.
+    """
+    apart = reference and _ends_with_reference(presets)
+    lines = [
+        (row_name(dataset), _two_lines([_find(rows, dataset, preset) for preset in presets], apart))
+        for dataset in _datasets(rows)
+    ]
+    names = ("image_auroc", "pixel_auroc")
+    means = [
+        dict(zip(names, _column(rows, preset, [_macro(name) for name in names]), strict=True)) for preset in presets
+    ]  # fmt: skip
+    note = " ".join([AUROCS, PIXELS, *([APART] if apart else [])])
+    return Table(title, _titles(presets, heads), (*lines, ("Mean", _two_lines(means, apart))), note)
+
+
+def _study(
+    rows: Sequence[Row],
+    presets: Sequence[str],
+    title: str,
+    measures: Sequence[Measure],
+    reference: bool = False,
+    heads: Mapping[str, str] | None = None,
+    note: str = COSTS,
+) -> Table:
+    """Measure × configuration; without a line for what no configuration has, such as pixels without masks."""
+    apart = reference and _ends_with_reference(presets)
+    columns = [_column(rows, preset, [measure.of for measure in measures]) for preset in presets]
+    lines = [
+        _line(measure.label, values, measure.digits, measure.higher, apart)
+        for measure, *values in zip(measures, *columns, strict=True)
+        if any(value is not None for value in values)
+    ]
+    return Table(title, _titles(presets, heads), tuple(lines), " ".join([note, *([APART] if apart else [])]))
 
 
 def _per_dataset(
@@ -162,43 +157,31 @@ def _per_dataset(
     presets: Sequence[str],
     title: str,
     value: Callable[[Row], float],
-    digits: int,
-    summaries: Mapping[str, Aggregate],
+    summaries: Sequence[Measure],
+    reference: bool = False,
+    note: str = "",
 ) -> Table:
+    """Data set × configuration, and summaries over all data sets."""
     lines = []
     for dataset in _datasets(rows):
         found = [_find(rows, dataset, preset) for preset in presets]
-        values = [None if row is None else value(row) for row in found]
-        lines.append(_line(dataset, values, digits, higher=False))
-    for name, aggregate in summaries.items():
-        lines.append(_line(name, _column(rows, presets, aggregate), digits, higher=False))
-    return Table(title, _titles(presets), tuple(lines), LOWER)
+        lines.append(
+            _line(row_name(dataset), [None if row is None else value(row) for row in found], 3, False, reference)
+        )  # fmt: skip
+    for summary in summaries:
+        values = [_column(rows, preset, [summary.of])[0] for preset in presets]
+        lines.append(_line(summary.label, values, summary.digits, summary.higher, reference))
+    return Table(title, _titles(presets, None), tuple(lines), f"{LOWER} {note}".strip())
 
 
-def _resource_lines(rows: Sequence[Row], presets: Sequence[str], reference: bool) -> list[Line]:
-    plan: tuple[tuple[str, Aggregate, int], ...] = (
-        ("Mean training time (s)", lambda own: _mean(own, "fit_seconds"), 1),
-        ("Mean calibration time (s)", _mean_calibration, 1),
-        ("Inference (ms/image)", lambda own: _weighted(own, "ms_per_image"), 1),
-        ("Inference with the map (ms/image)", lambda own: _weighted(own, "ms_per_image_with_map"), 1),
-        ("Mean RAM (GB)", lambda own: _mean(own, "peak_rss") / GB, 2),
-        ("Max RAM (GB)", _largest_peak, 2),
-        ("Bank rows (mean)", lambda own: _mean(own, "rows"), 0),
-    )
-    return [
-        _line(name, _column(rows, presets, aggregate), digits, higher=False, reference=reference)
-        for name, aggregate, digits in plan
-    ]
+def _column(rows: Sequence[Row], preset: str, aggregates: Sequence[Aggregate]) -> list[float | None]:
+    """Aggregates over the data sets for a configuration that ran on all of them."""
+    own = _of(rows, preset)
+    complete = {row["dataset"] for row in own} == set(_datasets(rows))
+    return [aggregate(own) if complete else None for aggregate in aggregates]
 
 
-def _column(rows: Sequence[Row], presets: Sequence[str], aggregate: Aggregate) -> list[float | None]:
-    """An aggregate over the data sets for every configuration that ran on all of them."""
-    return [aggregate(_of(rows, preset)) if _complete(rows, preset) else None for preset in presets]
-
-
-def _line(
-    name: str, values: Sequence[float | None], digits: int, higher: bool = True, reference: bool = False
-) -> Line:
+def _line(name: str, values: Sequence[float | None], digits: int, higher: bool, reference: bool) -> Line:
     return name, tuple(Entry((entry,)) for entry in _marked(values, digits, higher, reference))
 
 
@@ -212,7 +195,7 @@ def _marked(
     return [*best_marked(values[:-1], digits, higher), (apart, False)]
 
 
-def _two_lines(found: Sequence[Row | None], reference: bool) -> tuple[Entry, ...]:
+def _two_lines(found: Sequence[Mapping[str, Any] | None], reference: bool) -> tuple[Entry, ...]:
     image, pixel = (
         _marked([None if row is None else row[name] for row in found], 3, True, reference)
         for name in ("image_auroc", "pixel_auroc")
@@ -227,17 +210,12 @@ def _ends_with_reference(presets: Sequence[str]) -> bool:
     return len(presets) > 1 and presets[-1] == REFERENCE
 
 
-def _notes(presets: Sequence[str], reference: bool) -> list[str]:
-    """What else is to be said of these configurations."""
-    return [*([CANDIDATES] if {*presets} & {*GEORES[1:-1]} else []), *([APART] if reference else [])]
+def _titles(presets: Sequence[str], heads: Mapping[str, str] | None) -> tuple[str, ...]:
+    return tuple((heads or {}).get(name, title_of(name)) for name in presets)
 
 
-def _note(*sentences: str) -> str:
-    return " ".join(sentences)
-
-
-def _titles(presets: Sequence[str]) -> tuple[str, ...]:
-    return tuple(PRESETS[name].title if name in PRESETS else name for name in presets)
+def title_of(preset: str) -> str:
+    return PRESETS[preset].title if preset in PRESETS else preset
 
 
 def _datasets(rows: Sequence[Row]) -> list[str]:
@@ -252,29 +230,70 @@ def _find(rows: Sequence[Row], dataset: str, preset: str) -> Row | None:
     return next((row for row in _of(rows, preset) if row["dataset"] == dataset), None)
 
 
-def _complete(rows: Sequence[Row], preset: str) -> bool:
-    return {row["dataset"] for row in _of(rows, preset)} == set(_datasets(rows))
+def _macro(name: str) -> Aggregate:
+    """The mean over the data sets that have a value."""
+
+    def mean(own: Sequence[Row]) -> float | None:
+        values = [row[name] for row in own if row[name] is not None]
+        return macro_average(values) if values else None
+
+    return mean
 
 
-def _macro(rows: Sequence[Row], preset: str, name: str) -> float | None:
-    values = [row[name] for row in _of(rows, preset) if row[name] is not None]
-    return macro_average(values) if values and _complete(rows, preset) else None
+def _weighted(name: str) -> Aggregate:
+    """The mean over all test images."""
+    return lambda own: image_weighted_mean([row[name] for row in own], [row["n_test"] for row in own])
 
 
-def _weighted(rows: Sequence[Row], column: str) -> float:
-    return image_weighted_mean([row[column] for row in rows], [row["n_test"] for row in rows])
+def _share(count: str, of: Callable[[Row], int], found: bool) -> Aggregate:
+    """The mean over the data sets of a count, or of what is left of it, in per cent; None without thresholds."""
+
+    def percent(own: Sequence[Row]) -> float | None:
+        shares = [row[count] / of(row) for row in own if row[count] is not None and of(row)]
+        return 100 * macro_average(1 - share if found else share for share in shares) if shares else None
+
+    return percent
 
 
-def _largest_peak(rows: Sequence[Row]) -> float:
-    return float(max(row["peak_rss"] for row in rows) / GB)
+def _ram(row: Row) -> float:
+    return float(row["peak_rss"] / GB)
 
 
-def _mean_calibration(rows: Sequence[Row]) -> float:
+def _latency(row: Row) -> float:
+    return float(row["ms_per_image"])
+
+
+def _mean_calibration(own: Sequence[Row]) -> float:
     """NaN for a configuration that does not calibrate."""
     return macro_average(
-        nan if row["calibration_seconds"] is None else row["calibration_seconds"] for row in rows
+        nan if row["calibration_seconds"] is None else row["calibration_seconds"] for row in own
     )
 
 
-def _mean(rows: Sequence[Row], name: str) -> float:
-    return float(sum(row[name] for row in rows) / len(rows))
+IMAGE = Measure("Image AUROC", _macro("image_auroc"), higher=True)
+PIXEL = Measure("Pixel AUROC", _macro("pixel_auroc"), higher=True)
+TRAINING = Measure("Mean training time (s)", _macro("fit_seconds"))
+INFERENCE = Measure("Per-image inference time (ms/image)", _weighted("ms_per_image"))
+MEAN_RAM = Measure("Mean RAM (GB)", lambda own: macro_average(map(_ram, own)))
+MAX_RAM = Measure("Max RAM (GB)", lambda own: max(map(_ram, own)))
+BUDGET_LINES = (IMAGE, PIXEL, TRAINING, MEAN_RAM, MAX_RAM, INFERENCE)
+GEORES_LINES = (IMAGE, PIXEL, TRAINING, INFERENCE, MAX_RAM)
+RESOURCES = (TRAINING, INFERENCE, MEAN_RAM, MAX_RAM)
+PEAKS = (Measure("Mean", MEAN_RAM.of), Measure("Max", MAX_RAM.of))
+LATENCY = (Measure("Image-weighted mean", INFERENCE.of),)
+FURTHER = (
+    IMAGE,
+    Measure("Image F1-max", _macro("image_f1_max"), higher=True),
+    PIXEL,
+    Measure("Pixel AUPRO", _macro("pixel_aupro"), higher=True),
+    Measure("Pixel AUROC, whole images", _macro("whole_pixel_auroc"), higher=True),
+    Measure("Defects found (%)", _share("misses", lambda row: row["n_anomalous"], True), 1, higher=True),
+    Measure("False alarms (%)", _share("false_alarms", lambda row: row["n_test"] - row["n_anomalous"], False), 1),
+    TRAINING,
+    Measure("Mean calibration time (s)", _mean_calibration),
+    INFERENCE,
+    Measure("Inference with the map (ms/image)", _weighted("ms_per_image_with_map")),
+    MEAN_RAM,
+    MAX_RAM,
+    Measure("Bank rows (mean)", _macro("rows"), 0),
+)  # fmt: skip

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mhpatchcore.evaluation.metrics import macro_average
+from mhpatchcore.experiments.published import reproduction_tables
 from mhpatchcore.experiments.table import Table
-from mhpatchcore.experiments.tables import dataset_table, paper_tables
-from mhpatchcore.presets import PRESETS
+from mhpatchcore.experiments.tables import dataset_table, paper_tables, title_of
 from mhpatchcore.runtime.files import write_text
 
 if TYPE_CHECKING:
@@ -37,10 +37,10 @@ SHOWN = ("histogram", "clear", "hard")  # of a cell's figures
 
 
 def write_tables(rows: Sequence[Row], statistics: Sequence[dict[str, Any]], folder: Path) -> list[Path]:
-    """All tables as Markdown, LaTeX and HTML, and the AUROC/RAM figure."""
+    """All tables as Markdown, LaTeX and HTML, the published values beside the measured, and the AUROC/RAM figure."""
     from mhpatchcore.report.figures import save_figure
 
-    tables = {"datasets": dataset_table(statistics), **paper_tables(rows)}
+    tables = {"datasets": dataset_table(statistics), **reproduction_tables(rows), **paper_tables(rows)}
     figure = auroc_and_memory(rows)
     files = write_formats(tables, folder, figures={"pareto": figure} if figure else {}, cells=rows)
     return [*files, *(save_figure(figure, folder / "figures" / "pareto") if figure else [])]
@@ -73,8 +73,9 @@ def auroc_and_memory(rows: Sequence[Row]) -> Figure | None:
         own = [row for row in rows if row["preset"] == name]
         aurocs = [row["image_auroc"] for row in own if row["image_auroc"] is not None]
         if aurocs and {row["dataset"] for row in own} == datasets:
-            title = PRESETS[name].title if name in PRESETS else name
-            points.append(Cost(title, max(row["peak_rss"] for row in own) / 1e6, macro_average(aurocs)))
+            points.append(
+                Cost(title_of(name), max(row["peak_rss"] for row in own) / 1e6, macro_average(aurocs))
+            )
     return pareto_figure(points) if points else None
 
 

@@ -16,7 +16,6 @@ import numpy as np
 from mhpatchcore.backbone.session import Backbone
 from mhpatchcore.bank.always_full import FAN_IN
 from mhpatchcore.bank.farthest_first import BLOCK
-from mhpatchcore.bank.geores import usual_candidates
 from mhpatchcore.config import Config
 from mhpatchcore.errors import UserError
 from mhpatchcore.fitting.describing import VIEWS_PER_ENTRY
@@ -140,7 +139,7 @@ def chosen(execution: Execution, memory: int, network: Footprint, config: Config
         )
     raise UserError(
         f"a fit cannot be done in {in_words(memory)}: it needs about {needed} with one worker; "
-        "give it as much, or take a smaller network, --size, --rows or --local-rows"
+        "give it as much, or take a smaller network, smaller views or a smaller bank"
     )
 
 
@@ -231,8 +230,7 @@ class _Sizes:
         held = {
             "always-full": min(2 * self.chunks * summary, (levels + 2) * FAN_IN * max(c.K, c.m_c)),
             "tree": (self.chunks.bit_length() + 1) * c.m_c + 2 * c.K,
-            "geores": (self.chunks.bit_length() + 1) * max(c.m_c, c.q or usual_candidates(c.K, c.alpha))
-            + 2 * c.K,
+            "geores": (self.chunks.bit_length() + 1) * max(c.m_c, c.q or c.K) + 2 * c.K,
             "offline-greedy": 2 * self.images * self.patches,
             "kmeans": 6 * c.K,
         }[c.constructor]

@@ -25,6 +25,7 @@ from mhpatchcore.fitting.tasks import inside_name, layer_name, load_network
 from mhpatchcore.inputs.areas import Area
 from mhpatchcore.inputs.regions import Roi
 from mhpatchcore.inputs.sources import ImageLike, content_hash, fetched
+from mhpatchcore.inputs.turns import EVERY_TURN, PLAIN, Turn
 from mhpatchcore.inputs.views import Geometry, Opened, Placed, View, opened
 from mhpatchcore.runtime.arrays import Array, Floats
 
@@ -40,6 +41,7 @@ class Job:
     """What extraction needs: the store, and for each scale the view and the key of the network.
 
     Moments are taken of `block` views of a scale at a time, and `batch` of them go through the network together.
+    Every view is described in each of its `turns`.
     """
 
     store: Store
@@ -50,6 +52,7 @@ class Job:
     batch: int = 1
     skip_broken: bool = False
     learns: bool = True
+    turns: tuple[Turn, ...] = (PLAIN,)
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,7 +142,7 @@ class _Given:
 
 
 def _refused(error: ImageError) -> ImageError:
-    return ImageError(f"{error} (--skip-broken learns from the other images)")
+    return ImageError(f"{error} (`skip_broken=True` learns from the other images)")
 
 
 def _given(job: Job, source: ImageLike) -> _Given:
@@ -150,7 +153,7 @@ def _given(job: Job, source: ImageLike) -> _Given:
         if not job.skip_broken:
             raise _refused(error) from error
         return _Given(source, f"broken {source}", error=error)
-    key = entry_key("image", sha256, asdict(area) if area else None, job.views, job.networks)
+    key = entry_key("image", sha256, asdict(area) if area else None, job.views, job.networks, job.turns)
     return _Given(made, key, sha256, area)
 
 
@@ -187,31 +190,36 @@ class _Picture:
         grids = [load_network(job.store, network).info.grid for network in job.networks]
         scales = enumerate(zip(job.views, grids, strict=True))
         self.key = key
-        self.views = [(scale, one) for scale, (view, grid) in scales for one in image.placed(view, grid)]
+        self.views = [
+            (scale, one) for scale, (view, grid) in scales for one in image.copies(view, grid, job.turns)
+        ]
         *blocks, last = cut(self.views, VIEWS_PER_ENTRY)
         self.stored = 0
         for number, block in enumerate(blocks):
-            pixels = [image.pixels(job.views[scale], view.where) for scale, view in block]
+            pixels = [image.shown(job.views[scale], view) for scale, view in block]
             layers = _layers(job, [scale for scale, _ in block], pixels)
             self.stored += job.store.put(_block_key(key, number), _entry(block, layers))
         self.last = last
-        self.pixels = [image.pixels(job.views[scale], view.where) for scale, view in last]
+        self.pixels = [image.shown(job.views[scale], view) for scale, view in last]
         self.index = self._index(self._thumbnail(job, image))
 
     def _thumbnail(self, job: Job, image: Opened) -> Floats:
         """Of the view of the whole image; where there are only tiles, of a small one."""
         whole = next((scale for scale, view in enumerate(job.views) if not view.zoom), None)
-        for (scale, _), pixels in zip(self.last, self.pixels, strict=True):
-            if scale == whole:
+        for (scale, view), pixels in zip(self.last, self.pixels, strict=True):
+            if scale == whole and view.turn == PLAIN:
                 return thumbnail(pixels)
         if whole is None:
             return thumbnail_of_tiled(image, job.views[0])
-        view = job.views[whole]
-        return thumbnail(image.pixels(view, view.geometry(*image.size)))
+        seen = job.views[whole]
+        return thumbnail(image.pixels(seen, seen.geometry(*image.size)))
 
     def _index(self, small: Floats) -> dict[str, Array]:
-        """The thumbnail, and of every view its scale, its number there and whether it is masked, and where it lies."""
-        numbers = [(scale, view.number, view.inside is not None) for scale, view in self.views]
+        """The thumbnail; of every view its scale, its number there, whether it is masked, its turn, where it lies."""
+        numbers = [
+            (scale, view.number, view.inside is not None, EVERY_TURN.index(view.turn))
+            for scale, view in self.views
+        ]
         places = [(*_edges(view.where), *view.where.overlaps) for _, view in self.views]
         return dict(zip(INDEX, (np.array(numbers, np.int32), np.array(places), small), strict=True))
 
@@ -264,14 +272,16 @@ def _geometry(height: float, width: float, *places: float) -> Geometry:
 
 def _listed(key: str, index: Mapping[str, Array], image: int, scales: int) -> StoredImage:
     """An image of the store, as its entry tells it."""
-    views: defaultdict[int, list[Located]] = defaultdict(list)
+    views: defaultdict[tuple[int, bool], list[Located]] = defaultdict(list)
     last = _last_block(len(index["views"]))
     rows = zip(index["views"].tolist(), index["where"].tolist(), strict=True)
-    for i, ((scale, number, masked), place) in enumerate(rows):
+    for i, ((scale, number, masked, turn), place) in enumerate(rows):
         block, at = divmod(i, VIEWS_PER_ENTRY)
         entry = key if block == last else _block_key(key, block)
-        views[scale].append(Located(image, number, entry, at, _geometry(*place), bool(masked)))
-    return StoredImage(image, tuple(tuple(views[scale]) for scale in range(scales)))
+        located = Located(image, number, entry, at, _geometry(*place), bool(masked), turn)
+        views[scale, turn > 0].append(located)
+    plain, copies = (tuple(tuple(views[scale, which]) for scale in range(scales)) for which in (False, True))
+    return StoredImage(image, plain, copies)
 
 
 def _last_block(views: int) -> int:

@@ -19,7 +19,7 @@ from mhpatchcore.fitting.dask_executor import DaskExecutor
 from mhpatchcore.fitting.describing import Chunk, Extracted, Job
 from mhpatchcore.fitting.duplicates import near_duplicates
 from mhpatchcore.fitting.execution import Execution
-from mhpatchcore.fitting.plan import StoredImage, cut, images_at_once, make_plan, runs_of
+from mhpatchcore.fitting.plan import StoredImage, cut, images_at_once, make_plan, runs_of, turns_of
 from mhpatchcore.fitting.previous import Previous
 from mhpatchcore.fitting.store import Store
 from mhpatchcore.fitting.storekeeping import keep_within, opened_store
@@ -27,6 +27,7 @@ from mhpatchcore.fitting.summing import MOMENTS_FAN_IN, ScaleMoments, run_moment
 from mhpatchcore.inputs.decode import size_of
 from mhpatchcore.inputs.files import absolute_name
 from mhpatchcore.inputs.sources import ImageLike
+from mhpatchcore.inputs.turns import AUTO, PLAIN
 from mhpatchcore.runtime.arrays import Floats
 from mhpatchcore.runtime.parallel import one_blas_thread
 
@@ -87,10 +88,11 @@ def absolute_source(source: ImageLike) -> ImageLike:
 
 def number_of_views(images: Sequence[ImageLike], config: Config) -> list[int]:
     """How many views these images have at each scale; those whose size cannot be read count as one."""
+    turns = len(turns_of(config))
     if not config.tiled:
-        return [len(images)] * len(config.sizes)
+        return [turns * len(images)] * len(config.sizes)
     sizes = [size_of(image) for image in images]
-    return [sum(view.count(*size) if size else 1 for size in sizes) for view in config.views]
+    return [turns * sum(view.count(*size) if size else 1 for size in sizes) for view in config.views]
 
 
 def extract(
@@ -112,6 +114,8 @@ def extract(
         block=config.chunk_images,
         batch=execution.batch,
         skip_broken=execution.skip_broken,
+        learns=config.augment != AUTO,  # otherwise it is not known yet what is learnt
+        turns=turns_of(config),
     )
     learnt, held = (
         runs_of(
@@ -126,7 +130,7 @@ def extract(
         )
         learnt_images = tuple(told.images)
         held_images = tuple(
-            image for one in told.of(replace(job, learns=False), held) for image in one.images
+            image for one in told.of(replace(job, learns=False, turns=(PLAIN,)), held) for image in one.images
         )
     tasks.forget_networks()
     if sources and not told.images:
@@ -176,16 +180,23 @@ def without(extraction: Extraction, left_out: set[int], config: Config, executio
         return tuple(one.renumbered(number[one.image]) for one in images if one.image in number)
 
     learnt = renumbered(extraction.learnt)
-    with execution.phase("moments", len(learnt)):
-        runs = runs_of(cut(learnt, images_at_once(config)), MOMENTS_FAN_IN, execution.runs_on)
-        task = partial(run_moments, extraction.store, config.chunk_images)
-        moments = total_moments(
-            execution.runs_on.map(task, [run for _, run in runs]), [level for level, _ in runs]
-        )
+    moments = moments_over(extraction.store, learnt, config, execution)
     hashes = {number[old]: hash_ for old, hash_ in extraction.hashes.items() if old in number}
     thumbnails = {number[old]: one for old, one in extraction.thumbnails.items() if old in number}
     held_out = renumbered(extraction.held_out)
     return Extraction(extraction.store, learnt, held_out, hashes, thumbnails, moments)
+
+
+def moments_over(
+    store: Store, images: Sequence[StoredImage], config: Config, execution: Execution
+) -> ScaleMoments:
+    """Moments of images that are in the store, the same as if these had just been extracted."""
+    with execution.phase("moments", len(images)):
+        runs = runs_of(cut(images, images_at_once(config)), MOMENTS_FAN_IN, execution.runs_on)
+        task = partial(run_moments, store, config.chunk_images)
+        return total_moments(
+            execution.runs_on.map(task, [run for _, run in runs]), [level for level, _ in runs]
+        )
 
 
 def check_unknown(

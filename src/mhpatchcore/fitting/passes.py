@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
+from typing import NamedTuple
 
 import numpy as np
 
@@ -38,7 +39,7 @@ from mhpatchcore.metric import shrinkage
 from mhpatchcore.metric.moments import Moments
 from mhpatchcore.metric.reduction import IncrementalPca, Reduction, no_reduction, reduce_by, reduce_by_ipca
 from mhpatchcore.metric.whitening import Whitening, fit_whitening
-from mhpatchcore.runtime.arrays import Array, Floats, Indices
+from mhpatchcore.runtime.arrays import Array, Doubles, Floats, Indices
 from mhpatchcore.runtime.memory import give_back
 from mhpatchcore.scoring.local import spacing_weights
 
@@ -87,21 +88,17 @@ def learn(
     scales = []
     for scale in range(len(backbones)):
         with execution.phase("moments", 1) as advance:
-            moments = _with_previous(extraction.moments, previous, scale)
-            reduction = _reduction(extraction, moments, scale, config, bool(previous))
-            lam = choose_shrinkage(extraction, moments, reduction, scale, config, execution)
-            whitening = fit_whitening(moments, reduction, lam, config.floor, config.metric)
+            metric = metric_at(extraction, scale, config, execution, previous)
             advance(1)
         give_back()
+        whitening, patches = metric.whitening, metric.moments.n
         with execution.phase("bank", len(extraction.learnt)) as advance:
-            bank = _bank(extraction, whitening, moments.n, scale, config, execution, previous, advance)
+            bank = _bank(extraction, whitening, patches, scale, config, execution, previous, advance)
             give_back()
             grid = backbones[scale].info.grid
             raw = _raw_rows(extraction, bank, whitening, scale, grid, execution, previous)
             weights = spacing_weights(whitening(raw), execution.workers)
-        scales.append(
-            Scale(backbones[scale], moments, reduction.variances, whitening, raw, bank.origin, weights)
-        )
+        scales.append(Scale(backbones[scale], *metric, raw, bank.origin, weights))
     banks = [banked(scale, config) for scale in scales]
     calibration = calibration_of(
         extraction.store,
@@ -116,6 +113,30 @@ def learn(
     )
     learnt = tuple(image.image for image in extraction.learnt)
     return Fitted(tuple(scales), calibration, learnt, extraction.hashes, extraction.thumbnails)
+
+
+class Metric(NamedTuple):
+    """What patches of one scale are measured by; `variances` (d,) are those of all principal directions."""
+
+    moments: Moments
+    variances: Doubles
+    whitening: Whitening
+
+
+def metric_at(
+    extraction: Extraction,
+    scale: int,
+    config: Config,
+    execution: Execution,
+    previous: Sequence[Previous] = (),
+) -> Metric:
+    """The metric of what was extracted, on top of `previous` models."""
+    moments = _with_previous(extraction.moments, previous, scale)
+    reduction = _reduction(extraction, moments, scale, config, bool(previous))
+    lam = choose_shrinkage(extraction, moments, reduction, scale, config, execution)
+    floor = 0.0 if config.shrinkage == "none" else config.floor  # the paper's "jitter only"
+    whitening = fit_whitening(moments, reduction, lam, floor, config.metric)
+    return Metric(moments, reduction.variances, whitening)
 
 
 def duplicate_groups(extraction: Extraction, previous: Sequence[Previous]) -> Indices:

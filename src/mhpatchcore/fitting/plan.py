@@ -6,7 +6,7 @@ together by reductions of a fixed shape, so a model does not depend on batch siz
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import log
 from typing import TypeVar
@@ -15,6 +15,7 @@ import numpy as np
 
 from mhpatchcore.config import Config
 from mhpatchcore.fitting.executor import Executor
+from mhpatchcore.inputs.turns import AUTO, EVERY_TURN, TURNS, Turn
 from mhpatchcore.inputs.views import Geometry
 from mhpatchcore.runtime.trees import whole_subtrees
 
@@ -28,7 +29,8 @@ RUNS_PER_WORKER = 4
 class Located:
     """A view in the store: the index of its image in the model and its number there, its entry and position.
 
-    `where` it lies in the image; `masked` says that only some of its patches count.
+    `where` it lies in the image; `masked` says that only some of its patches count, and `turn` how a copy is turned,
+    by its place in EVERY_TURN.
     """
 
     image: int
@@ -37,14 +39,19 @@ class Located:
     position: int
     where: Geometry
     masked: bool = False
+    turn: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class StoredImage:
-    """An image in the store: its index in the model, and its views at every scale."""
+    """An image in the store: its index in the model, and its views at every scale.
+
+    `copies` are turned copies of the views, at every scale: they are learnt from, and never scored.
+    """
 
     image: int
     scales: tuple[tuple[Located, ...], ...]
+    copies: tuple[tuple[Located, ...], ...]
 
     @property
     def size(self) -> tuple[int, int]:
@@ -53,14 +60,26 @@ class StoredImage:
 
     def renumbered(self, image: int) -> StoredImage:
         """The same, as another image of the model."""
-        return StoredImage(
-            image, tuple(tuple(replace(view, image=image) for view in views) for views in self.scales)
+        scales, copies = (
+            tuple(tuple(replace(view, image=image) for view in views) for views in every)
+            for every in (self.scales, self.copies)
         )
+        return StoredImage(image, scales, copies)
+
+    @property
+    def every_view(self) -> Iterator[Located]:
+        """Its views and copies at all scales."""
+        return (view for views in (*self.scales, *self.copies) for view in views)
+
+    def with_turns(self, turns: Collection[Turn]) -> StoredImage:
+        """The image with those of its copies that are turned in one of these ways."""
+        copies = (tuple(view for view in views if EVERY_TURN[view.turn] in turns) for views in self.copies)
+        return replace(self, copies=tuple(copies))
 
 
 def views_at(scale: int, images: Iterable[StoredImage]) -> list[Located]:
-    """All views of these images at one scale."""
-    return [view for image in images for view in image.scales[scale]]
+    """All views of these images at one scale, with their copies."""
+    return [view for image in images for view in (*image.scales[scale], *image.copies[scale])]
 
 
 @dataclass(frozen=True)
@@ -71,6 +90,11 @@ class Plan:
     held_out: tuple[tuple[int, ...], ...]
 
 
+def turns_of(config: Config) -> tuple[Turn, ...]:
+    """How the views of an image are turned before they are learnt; all ways, while it is to be found out."""
+    return EVERY_TURN if config.augment == AUTO else TURNS[config.augment]
+
+
 def make_plan(images: Sequence[int], held_out: Collection[int], config: Config) -> Plan:
     learnt = [image for image in images if image not in held_out]
     return Plan(cut(learnt, images_at_once(config)), cut(sorted(held_out), images_at_once(config)))
@@ -78,7 +102,7 @@ def make_plan(images: Sequence[int], held_out: Collection[int], config: Config) 
 
 def images_at_once(config: Config) -> int:
     """Images of one task: a chunk of views is then full, but an image that is cut into tiles has many of its own."""
-    return 1 if config.tiled else config.chunk_images
+    return 1 if config.tiled else max(1, config.chunk_images // len(turns_of(config)))
 
 
 def bank_chunks(views: Sequence[Located], config: Config) -> tuple[tuple[Located, ...], ...]:

@@ -63,10 +63,10 @@ def check_can_grow(config: Config) -> None:
     if config.constructor == "kmeans":
         raise UserError(
             "a k-means bank cannot grow: its centroids are averages over images that are gone; "
-            "fit all images again, or use --constructor always-full"
+            "fit all images again, or use `constructor=always-full`"
         )
     if config.shrinkage == "ledoit-wolf" and config.metric == "mahalanobis":
         raise UserError(
             "Ledoit–Wolf shrinkage needs every patch again, and the old images are gone; "
-            "fit all images again, or use --shrinkage oas or a number"
+            "fit all images again, or use `shrinkage=oas` or a number"
         )

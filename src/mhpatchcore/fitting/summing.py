@@ -37,8 +37,8 @@ def image_moments(store: Store, block: int, images: Sequence[StoredImage]) -> Sc
 
 def run_moments(store: Store, block: int, run: Sequence[Sequence[StoredImage]]) -> ScaleMoments:
     """Of the images of some chunks, a whole subtree; found in the store, or made and kept there."""
-    entries = [[view.entry for image in chunk for views in image.scales for view in views] for chunk in run]
-    key = entry_key("moments", block, entries)
+    views = [[(view.entry, view.position) for image in chunk for view in image.every_view] for chunk in run]
+    key = entry_key("moments", block, views)
     known = store.found(key) if store.kept else None
     if known is not None:
         return _from_arrays(known)

@@ -18,7 +18,7 @@ from typing import Any, Literal
 import numpy as np
 from PIL import Image
 
-from mhpatchcore.errors import ImageError
+from mhpatchcore.errors import ImageError, ImageTooLargeError
 from mhpatchcore.inputs.files import open_bytes
 from mhpatchcore.runtime.arrays import Array
 
@@ -116,8 +116,8 @@ def by_tifffile(name: str | Path, most_pixels: int) -> Array:
     with open_bytes(name) as file, TiffFile(file) as tiff:
         page: Any = tiff.pages[0]
         if page.imagewidth * page.imagelength > most_pixels:
-            raise ValueError(
-                f"it has {page.imagewidth} × {page.imagelength} pixels, too many: save it smaller"
+            raise ImageTooLargeError(
+                f"image {name} has {page.imagewidth} × {page.imagelength} pixels, too many: save it smaller"
             )
         if page.photometric not in (WHITE_IS_ZERO, BLACK_IS_ZERO, RGB):
             raise ValueError(NO_COLOURS)

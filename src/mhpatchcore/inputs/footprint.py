@@ -33,8 +33,7 @@ DEEP_GRAY, DEEP_COLOUR = 17, 44  # through a window: as integers, as floats, and
 
 def largest_decoding(images: Iterable[ImageLike], views: Sequence[View]) -> tuple[int, str]:
     """The most bytes that decoding one of these images takes, and the image; those that cannot be read do not count."""
-    copies = 2 if views[0].posed else 1  # a turned image stands beside itself for a moment
-    return max(((copies * decoding_bytes(image, views), told(image)) for image in images), default=(0, ""))
+    return max(((decoding_bytes(image, views), told(image)) for image in images), default=(0, ""))
 
 
 def decoding_bytes(source: ImageLike, views: Sequence[View]) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
 from math import ceil
@@ -14,9 +14,9 @@ from PIL import Image
 from mhpatchcore.errors import ImageError
 from mhpatchcore.inputs.areas import Area, Extent, middles
 from mhpatchcore.inputs.decode import decoded
-from mhpatchcore.inputs.pose import Pose, pose_of
 from mhpatchcore.inputs.regions import Roi
 from mhpatchcore.inputs.sources import ImageLike, told
+from mhpatchcore.inputs.turns import EVERY_TURN, PLAIN, Sides, Turn
 from mhpatchcore.inputs.window import EIGHT_BIT, Picture, Window, pictured
 from mhpatchcore.runtime.arrays import Array, Floats, Mask
 
@@ -47,6 +47,10 @@ class Geometry:
     @property
     def box(self) -> Extent:
         return self.top, self.left, self.bottom, self.right
+
+    @property
+    def sides(self) -> Sides:
+        return self.bottom - self.top, self.right - self.left
 
     def in_original(self, box: Box, height: int, width: int) -> Box:
         """A box of the view, which has height × width pixels, in pixels of the original image.
@@ -101,7 +105,7 @@ class View:
     Without `resize` the whole image is stretched to the view, so nothing on the part goes unseen. With it the
     shorter side is first resized to `resize` and the centre is cropped (the paper: 256, then 224 × 224).
     With `zoom` the views are tiles, which have so many pixels for one of the image. The window says which values are
-    black and white. `posed` images are turned as the part in them lies before anything else.
+    black and white.
     """
 
     height: int = 224
@@ -109,7 +113,6 @@ class View:
     resize: int | None = None
     window: Window = EIGHT_BIT
     zoom: float = 0.0
-    posed: bool = False
 
     def geometries(self, height: int, width: int) -> tuple[Geometry, ...]:
         """The boxes of all views of an image of height × width: one, or those of tiles, row by row.
@@ -173,12 +176,14 @@ def _tile_count(length: int, tile: float) -> int:
 class Placed:
     """One view of an image: its number among those of its scale, where it lies, and which of its patches count.
 
-    inside (h, w) says the latter; None where all of them do.
+    inside (h, w) says the latter; None where all of them do. Turned copies are numbered behind the views of the image,
+    by turn.
     """
 
     number: int
     where: Geometry
     inside: Mask | None = None
+    turn: Turn = PLAIN
 
 
 def views_of(size: tuple[int, int], view: View, grid: tuple[int, int], area: Area | None) -> list[Placed]:
@@ -197,6 +202,12 @@ def _inside(size: tuple[int, int], where: Geometry, grid: tuple[int, int], area:
     return inside if area is None else inside & area.over(where.box, *grid, size)
 
 
+def _turned(placed: Placed, turn: Turn, first: int) -> Placed:
+    """A copy of a view, numbered from `first`."""
+    inside = None if placed.inside is None else turn.inside(placed.inside, placed.where.sides)
+    return replace(placed, number=first + placed.number, inside=inside, turn=turn)
+
+
 def reduction(views: Sequence[View], height: int, width: int) -> int:
     """How many times smaller a JPEG of height × width is decoded for these views.
 
@@ -209,15 +220,11 @@ def reduction(views: Sequence[View], height: int, width: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Opened:
-    """An image that has been decoded, once, for all its views; outside of its region of interest it is gray.
-
-    With a `pose` it has been turned, and views and region are those of the turned image.
-    """
+    """An image that has been decoded, once, for all its views; outside of its region of interest it is gray."""
 
     picture: Picture
     area: Area | None
     name: str
-    pose: Pose | None = None
 
     @property
     def size(self) -> tuple[int, int]:
@@ -236,9 +243,19 @@ class Opened:
         if not found:
             raise ImageError(
                 f"the region of interest leaves nothing of image {self.name} ({wide} × {tall} pixels): "
-                "give a larger one, or --size"
+                "give a larger one, or larger views"
             )
         return found
+
+    def copies(self, view: View, grid: tuple[int, int], turns: Sequence[Turn]) -> list[Placed]:
+        """The views, turned in each of these ways."""
+        count, found = view.count(*self.size), self.placed(view, grid)
+        every = [_turned(one, turn, EVERY_TURN.index(turn) * count) for turn in turns for one in found]
+        return [one for one in every if one.inside is None or one.inside.any()]
+
+    def shown(self, view: View, placed: Placed) -> Array:
+        """What a view of the image, or a turned copy of it, shows: (height, width, 3)."""
+        return placed.turn.pixels(self.pixels(view, placed.where), placed.where.sides)
 
     def pixels(self, view: View, where: Geometry) -> Array:
         """What the view shows there, (height, width, 3)."""
@@ -258,9 +275,7 @@ def opened(source: ImageLike, views: Sequence[View], roi: Roi | None = None) -> 
     """An image, decoded for these views."""
     area = None if roi is None else roi.of(source)
     picture = pictured(decoded(source, partial(reduction, views)), views[0].window, told(source))
-    pose = pose_of(picture) if views[0].posed else None
-    picture = picture if pose is None else pose.turned(picture)
-    return Opened(picture if area is None else _painted(picture, area), area, told(source), pose)
+    return Opened(picture if area is None else _painted(picture, area), area, told(source))
 
 
 def _painted(picture: Picture, area: Area) -> Picture:

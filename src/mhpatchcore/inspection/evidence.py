@@ -23,8 +23,8 @@ from mhpatchcore.errors import ImageError
 from mhpatchcore.fitting.scale import Scale
 from mhpatchcore.inputs.areas import Extent
 from mhpatchcore.inputs.decode import size_of
-from mhpatchcore.inputs.pose import Pose
 from mhpatchcore.inputs.sources import ImageLike, content_hash, is_there
+from mhpatchcore.inputs.turns import EVERY_TURN, PLAIN, Turn
 from mhpatchcore.inputs.views import Box, Geometry, opened
 from mhpatchcore.metric.distances import squared_distances
 from mhpatchcore.model.value import Model
@@ -41,7 +41,8 @@ class NormalPatch:
     """A bank row: the training image it comes from, its box in the view of it, and the squared distance to it.
 
     A centroid is no single patch: it has neither image nor box. `file` and `box` (in that file's own pixels) are
-    known where the training image has been found: a file of its name and content.
+    known where the training image has been found: a file of its name and content. Where the patch is one of a turned
+    copy, `turned` says how, `view_box` is its box in the copy, and `box` the place in the file that it shows.
     """
 
     image: str | None
@@ -49,6 +50,7 @@ class NormalPatch:
     distance: float
     file: str | None = None
     box: Box | None = None
+    turned: str | None = None
 
 
 @dataclass(frozen=True)
@@ -133,7 +135,7 @@ def explain(
                 region=region,
                 scale=seen.scale,
                 view=i,
-                box=_in_image(result.pose, seen.geometry.in_original(box, *scale.size)),
+                box=seen.geometry.in_original(box, *scale.size),
                 score=float(seen.distances[row, column]),
                 nearest=tuple(
                     _normal_patch(model, seen.scale, r, float(distances[r]), folders) for r in rows
@@ -163,7 +165,6 @@ def _worst_patches(result: Result) -> list[tuple[Region | None, tuple[int, int, 
 
 def _worst_in(result: Result, box: Extent) -> tuple[int, int, int]:
     """The patch (view, row, column) whose distance is the largest within a box of the original image."""
-    box = box if result.pose is None else result.pose.box_in_turned(box)
     found = []
     for i, view in enumerate(result.views):
         cells = view.cells_in(box)
@@ -202,29 +203,34 @@ def _normal_patch(
     for file in filter(is_there, _candidates(name, folders)):
         try:
             if content_hash(file) == model.hashes[image]:
-                where = _geometry(model, scale, view, file)
-                pose = opened(file, model.config.views).pose if model.config.views[0].posed else None
-                placed = _in_image(pose, where.in_original(box, *own.size))
-                return NormalPatch(name, box, distance, str(file), placed)
+                where, turn = _geometry(model, scale, view, file)
+                placed = where.in_original(_turned_back(box, turn, where, own.size), *own.size)
+                return NormalPatch(
+                    name, box, distance, str(file), placed, None if turn == PLAIN else str(turn)
+                )
         except ImageError:
             continue  # a file that cannot be read is as good as none
     return NormalPatch(name, box, distance)
 
 
-def _in_image(pose: Pose | None, box: Box) -> Box:
-    """A box of the image in its pose as one of the image itself."""
-    if pose is None:
+def _turned_back(box: Box, turn: Turn, where: Geometry, size: tuple[int, int]) -> Box:
+    """Where a box of a turned view of `size` lies in the view: one as large, around the place that it shows."""
+    if turn == PLAIN:
         return box
-    top, left, bottom, right = map(round, pose.box_in_image(box))
-    return top, left, bottom, right
+    sides = np.array([box[2] - box[0], box[3] - box[1]])
+    middle = turn.back(np.array([[box[0]], [box[1]]]) + sides[:, None] / 2, size, where.sides)[:, 0]
+    top, left = np.clip(np.rint(middle - sides / 2), 0, np.array(size) - sides).astype(int).tolist()
+    return top, left, top + int(sides[0]), left + int(sides[1])
 
 
-def _geometry(model: Model, scale: int, view: int, file: Path) -> Geometry:
-    """Where a view of a training image lies in it."""
+def _geometry(model: Model, scale: int, view: int, file: Path) -> tuple[Geometry, Turn]:
+    """Where a view of a training image lies in it, and how it is turned."""
     size = size_of(file)
     if size is None:
         raise ImageError(f"cannot read image {file}; replace or remove it")
-    return model.config.views[scale].geometries(*size)[view]
+    every = model.config.views[scale].geometries(*size)
+    turn, number = divmod(view, len(every))
+    return every[number], EVERY_TURN[turn]
 
 
 def _candidates(name: str, folders: Sequence[Path]) -> list[Path]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from mhpatchcore.backbone.session import Backbone
 from mhpatchcore.config import Config
+from mhpatchcore.fitting.augmenting import decided
 from mhpatchcore.fitting.calibrating import banked
 from mhpatchcore.fitting.execution import Execution
 from mhpatchcore.fitting.extraction import extracted, without
@@ -20,11 +21,12 @@ from mhpatchcore.inspection.suspicion import ImageChecks, Ranking, rank_images
 class Studied:
     """What a fit has found out, and what was asked about its images.
 
-    `excluded` are the indices of images that were left out as suspicious; the indices in `fitted` count without them,
-    those of the `ranking` with them.
+    `config` has what the images have decided of it. `excluded` are the indices of images that were left out as
+    suspicious; the indices in `fitted` count without them, those of the `ranking` with them.
     """
 
     fitted: Fitted
+    config: Config
     excluded: tuple[int, ...] = ()
     ranking: Ranking | None = None
     coverage: Coverage | None = None
@@ -40,9 +42,10 @@ def studied(
     """Fit, find out what `checks` asks for, and learn anew if some images are to be left out."""
     checks.to_exclude(len(images))  # too many are refused before the work
     with extracted(images, backbones, config, execution) as extraction:
+        extraction, config = decided(extraction, config, execution)
         fitted = learn(extraction, backbones, config, execution)
         if not (checks.ranks or checks.coverage):
-            return Studied(fitted)
+            return Studied(fitted, config)
         banks = [banked(scale, config) for scale in fitted.scales]
         ranking = rank_images(extraction.store, extraction.learnt, banks, execution) if checks.ranks else None
         excluded: tuple[int, ...] = ()
@@ -55,4 +58,4 @@ def studied(
         coverage = None
         if checks.coverage:
             coverage = measure_coverage(extraction.store, extraction.learnt, banks[0], config, execution)
-        return Studied(fitted, tuple(sorted(excluded)), ranking, coverage)
+        return Studied(fitted, config, tuple(sorted(excluded)), ranking, coverage)

@@ -93,10 +93,11 @@ def fit_whitening(
 
 
 def regularised(covariance: Doubles, lam: float, floor: float) -> Doubles:
-    """Σ_reg: shrinkage by λ, then eigenvalues not below ε = floor · max(|σ̄|, 1e-12)."""
+    """Σ_reg: shrinkage by λ, then eigenvalues not below ε = floor · max(|σ̄|, 1e-12); with floor 0 as they are."""
     eigenvalues, vectors = np.linalg.eigh((covariance + covariance.T) / 2)
     eigenvalues = shrinkage.shrink(eigenvalues, lam)
-    eigenvalues = np.maximum(eigenvalues, floor * max(abs(float(eigenvalues.mean())), 1e-12))
+    if floor:
+        eigenvalues = np.maximum(eigenvalues, floor * max(abs(float(eigenvalues.mean())), 1e-12))
     matrix: Doubles = (vectors * eigenvalues) @ vectors.T
     return matrix
 
@@ -115,5 +116,5 @@ def jittered_cholesky(covariance: Doubles) -> tuple[Doubles, float]:
             jitter = jitter * JITTER_FACTOR if jitter else JITTER_MIN
     raise UserError(
         "the covariance of the normal patches cannot be factored even with jitter 1: "
-        "use more shrinkage (e.g. --shrinkage 0.5), less retained variance, or check the images"
+        "use more shrinkage (`shrinkage=0.5`), less retained variance, or check the images"
     )

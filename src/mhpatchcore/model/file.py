@@ -26,7 +26,7 @@ from mhpatchcore.model.history import Event
 from mhpatchcore.model.validation import check_document, check_model, check_tensors
 from mhpatchcore.model.value import Model
 from mhpatchcore.runtime.arrays import Array
-from mhpatchcore.runtime.files import atomic_path
+from mhpatchcore.runtime.files import atomic_path, remove_abandoned
 from mhpatchcore.runtime.urls import read_url, url_of
 from mhpatchcore.scoring.known_defects import NO_DEFECTS, KnownDefects
 
@@ -38,6 +38,8 @@ DAMAGE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeErro
 
 
 def save(model: Model, path: Path) -> None:
+    if url_of(path) is None:
+        remove_abandoned(path.parent)
     with atomic_path(path) as temporary:
         temporary.write_bytes(to_bytes(model))
 
@@ -54,18 +56,26 @@ def read_file(path: Path) -> tuple[bytes, str]:
         content = read_url(url, ModelFileError)
         read_document(content, url)
         return content, url
-    check_file(path)
+    document_of(path)  # what is no model is told before all of it is read
     try:
-        with path.open("rb") as file:  # what is no model is told before all of it is read
-            length = file.read(8)
-            header = file.read(min(int.from_bytes(length, "little"), MOST_HEADER))
-        read_document(length + header, str(path))
         content = path.read_bytes()
     except OSError as error:
-        raise ModelFileError(f"cannot read {path}: {error.strerror}; check its permissions") from error
+        raise _unreadable(path, error) from error
     except MemoryError as error:
         raise _damaged(str(path), "it is larger than the memory") from error
     return content, str(path)
+
+
+def document_of(path: Path) -> dict[str, Any]:
+    """The JSON part of a model file, of which no more than that is read."""
+    check_file(path)
+    try:
+        with path.open("rb") as file:
+            length = file.read(8)
+            header = file.read(min(int.from_bytes(length, "little"), MOST_HEADER))
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    return read_document(length + header, str(path))
 
 
 def check_file(path: Path) -> None:
@@ -131,6 +141,7 @@ def _document(model: Model) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "version": __version__,
+        "product": model.product,
         "config": model.config.to_json(),
         "scales": [
             {
@@ -232,6 +243,7 @@ def _model(document: dict[str, Any], tensors: dict[str, Array]) -> Model:
         n_learnt=document["n_learnt"],
         history=tuple(Event(**one) for one in document["history"]),
         excluded=tuple(document["excluded"]),
+        product=document["product"],
         defects=defects,
     )
 
@@ -271,6 +283,10 @@ def _in_order(content: bytes) -> bytes:
 
 def _damaged(name: str, why: object, what: str = "damaged") -> ModelFileError:
     return ModelFileError(f"{name} is {what} ({in_one_line(why)}); copy it again or fit the model again")
+
+
+def _unreadable(path: Path, error: OSError) -> ModelFileError:
+    return ModelFileError(f"cannot read {path}: {error.strerror}; check its permissions")
 
 
 def _sha256(array: Array) -> str:

@@ -97,8 +97,6 @@ def _defect_rows(model: Model, runtime: Runtime, image: ImageLike, regions: Roi 
     """For each scale the raw descriptors (m, d) of patches of a defect that no good part comes near."""
     source = opened(image, model.config.views, model.config.roi)
     area = None if regions is None else regions.of(image)
-    if area is not None and source.pose is not None:
-        raise UserError("a model that turns parts (--pose) is taught without masks: leave them out")
     calibration = model.calibration
     normal = float(np.median(calibration.peaks)) if calibration.n else 0.0
     found = []

@@ -21,6 +21,7 @@ from mhpatchcore.backbone.safety import check_harmless
 from mhpatchcore.config import Config
 from mhpatchcore.fitting.duplicates import SIDE
 from mhpatchcore.inputs.decode import MOST_PIXELS
+from mhpatchcore.inputs.turns import EVERY_TURN, TURNS
 from mhpatchcore.inputs.views import MOST_TILES
 from mhpatchcore.inputs.window import Window
 from mhpatchcore.model.value import Model
@@ -38,6 +39,7 @@ LARGEST = 1.001 * float(
 def check_document(document: Mapping[str, Any]) -> None:
     """The kinds of what the JSON document says."""
     _expect(isinstance(document["version"], str), "it names no version")
+    _expect(isinstance(document["product"], str), "its product is no text")
     _expect(isinstance(document["config"], dict), "its settings are no table")
     missing = {field.name for field in fields(Config)} - set(document["config"])
     _expect(not missing, f"the setting {min(missing, default='')} is missing")
@@ -141,10 +143,12 @@ def check_model(model: Model) -> None:
     _expect(bool((model.calibration.scores >= 0).all()), "a calibration score is negative")
     _expect(bool((model.calibration.peaks >= 0).all()), "a calibration peak is negative")
     _expect(model.n_learnt <= len(model.images), "it has learnt from more images than it names")
+    _expect(model.config.augment in TURNS, "it does not say which copies it has learnt")
+    turns = TURNS[model.config.augment]
     for i, scale in enumerate(model.scales):
         info = scale.backbone.info
         whole = not model.config.sizes[i].zoom
-        learnt, patches = scale.moments.n, model.n_learnt * info.patches
+        learnt, patches = scale.moments.n, model.n_learnt * len(turns) * info.patches
         fits = learnt == patches if model.config.roi is None else learnt <= patches
         _expect(fits or not whole, f"{i}.moments are not of its images")
         image, view, row, column = scale.origin.T
@@ -153,8 +157,9 @@ def check_model(model: Model) -> None:
         _expect(
             bool((image < len(model.images)).all() and (image >= -1).all()), f"{i}.bank has unknown images"
         )
-        views = 1 if whole else MOST_TILES
-        _expect(bool(((view >= 0) & (view < views))[single].all()), f"{i}.bank has unknown views")
+        turned = np.isin(view, [EVERY_TURN.index(turn) for turn in turns])
+        known = turned if whole else (view >= 0) & (view < MOST_TILES * len(EVERY_TURN))
+        _expect(bool(known[single].all()), f"{i}.bank has unknown views")
         inside = (row >= 0) & (row < info.grid[0]) & (column >= 0) & (column < info.grid[1])
         _expect(bool(inside[single].all()), f"{i}.bank has places outside of the grid")
         _expect(

@@ -26,7 +26,8 @@ class Model:
     `images` names the training images; `hashes` and `thumbnails` (n, 64) tell them from others. A bank row's origin
     (image, view, row, column) points into them. `n_learnt` of them were learnt from: all but the broken and the
     held-out ones. `history` says what was done when; `excluded` are images that were
-    left out of a fit because they stood too far from the others. `defects` are those it was taught.
+    left out of a fit because they stood too far from the others. `product` is the name of what it inspects, empty where
+    nobody has said so: models of different products do not take each other's place. `defects` are those it was taught.
     """
 
     config: Config
@@ -38,6 +39,7 @@ class Model:
     n_learnt: int
     history: tuple[Event, ...] = ()
     excluded: tuple[str, ...] = ()
+    product: str = ""
     defects: KnownDefects = NO_DEFECTS
 
     @staticmethod
@@ -48,6 +50,7 @@ class Model:
         earlier: Sequence[Previous],
         history: tuple[Event, ...],
         excluded: tuple[str, ...] = (),
+        product: str = "",
         defects: KnownDefects = NO_DEFECTS,
     ) -> Model:
         """What a fit has found out; the first images are those of models that have grown."""
@@ -70,6 +73,7 @@ class Model:
             learnt,
             history,
             excluded,
+            product,
             defects,
         )
 
@@ -77,6 +81,17 @@ class Model:
     def rows(self) -> int:
         """Rows of the bank, of all scales."""
         return sum(len(scale.raw) for scale in self.scales)
+
+    @property
+    def no_threshold(self) -> str:
+        """Why it has no threshold; empty if it has one."""
+        if self.calibration.judges:
+            return ""
+        if self.n_learnt == 1:
+            return "it has learnt from a single image"
+        if self.config.calibration == "none":
+            return "it was not calibrated"
+        return "its images are near-duplicates of each other, and say no more than one of them"
 
     @property
     def odd_images(self) -> dict[str, float]:

@@ -176,7 +176,8 @@ def _where(patch: NormalPatch) -> str:
     if box is None:
         return ""
     unit = "row" if patch.box else "view row"
-    return f"{unit} {(box[0] + box[2]) // 2}, column {(box[1] + box[3]) // 2}"
+    turned = f"\n{patch.turned}" if patch.turned else ""
+    return f"{unit} {(box[0] + box[2]) // 2}, column {(box[1] + box[3]) // 2}{turned}"
 
 
 def _shortened(name: str) -> str:

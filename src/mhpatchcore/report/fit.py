@@ -14,7 +14,6 @@ from matplotlib.ticker import PercentFormatter
 from mhpatchcore.calibration.choices import cautions, choices
 from mhpatchcore.detector import Detector, Study
 from mhpatchcore.errors import ImageError
-from mhpatchcore.inputs.views import opened
 from mhpatchcore.inspection.coverage import LEVELS, Coverage
 from mhpatchcore.inspection.suspicion import Suspect
 from mhpatchcore.report import wording
@@ -179,9 +178,5 @@ def _items(study: Study) -> list[tuple[Suspect, Picture]]:
         box = (0, 0, whole.height, whole.width)
         shown = screen_size(*size, HEAT_SIDE)
         heat = combined_map(suspect.views, box, *shown)
-        if views[0].posed:
-            pose = opened(suspect.source, views).pose
-            assert pose is not None
-            heat = pose.map_over(heat, box, *shown)
         found.append((suspect, picture(size, photo, heat, calm, calm)))
     return found

@@ -12,11 +12,17 @@ export class ApiError extends Error {
   }
 }
 
+let ahead = 0; // milliseconds by which the clock of the service is ahead of this one
+
+// the time by the service's clock, which is also the clock of the parts
+export const now = () => Date.now() + ahead;
+
 async function call(path, options = {}) {
   for (;;) {
     const used = token;
     const headers = { ...(used && { Authorization: `Bearer ${used}` }), ...options.headers };
     const response = await fetch(path, { ...options, headers });
+    ahead = Date.parse(response.headers.get("Date")) - Date.now() || 0;
     if (response.status !== 401) return response;
     if (used === token) await askToken(used !== "");
   }
@@ -60,6 +66,7 @@ export async function json(path, options = {}) {
   const told = await response.json().catch(() => ({}));
   const error = new ApiError(told.error ?? `the service answers ${response.status}`, response.status);
   error.retry = Number(response.headers.get("Retry-After")) || 0;
+  error.results = told.results ?? []; // a part that could not be judged is a part, too
   throw error;
 }
 
@@ -67,14 +74,15 @@ export async function json(path, options = {}) {
 const pictures = new Map();
 const MOST_PICTURES = 400;
 
-export function picture(path) {
+// a fetch that `signal` ends is no longer waited for by anybody, so the service need not draw
+export function picture(path, signal) {
   if (pictures.has(path)) {
     const known = pictures.get(path);
     pictures.delete(path);
     pictures.set(path, known);
     return known;
   }
-  const url = call(path).then(async (response) => {
+  const url = call(path, { signal }).then(async (response) => {
     if (!response.ok) throw new ApiError("there is no picture", response.status);
     return URL.createObjectURL(await response.blob());
   });
@@ -105,25 +113,39 @@ export function lazily(image, path) {
   seen.observe(image);
 }
 
-// every event of the service, for as long as the page is open; after a break it goes on by itself
-export async function listen(heard, state) {
+const SILENT = 15000; // milliseconds; the service says something every ten seconds
+
+// every event of the service, for as long as the page is open; after a break it goes on by itself.
+// `state` is told "on" and "off"; `alive` at every sign of life
+export async function listen(heard, state, alive) {
   for (let wait = 500; ; wait = Math.min(2 * wait, 10000)) {
+    const over = new AbortController();
+    let silence;
+    const sign = () => {
+      clearTimeout(silence);
+      silence = setTimeout(() => over.abort(), SILENT);
+    };
     try {
-      const response = await call("/v1/events");
+      sign();
+      const response = await call("/v1/events", { signal: over.signal });
       if (!response.ok) throw new ApiError("no events", response.status);
+      alive();
       state("on");
       wait = 500;
       const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
       for (let rest = ""; ;) {
         const { value, done } = await reader.read();
         if (done) break;
+        sign();
+        alive();
         const pieces = (rest + value).split("\n\n");
         rest = pieces.pop();
         for (const piece of pieces) tell(piece, heard);
       }
     } catch {
-      // the service is away: try again
+      // the service is away, or says nothing: try again
     }
+    clearTimeout(silence);
     state("off");
     await new Promise((resolve) => setTimeout(resolve, wait));
   }

@@ -1,12 +1,13 @@
 // The page: which view is shown, which model, the keys, and what the service tells meanwhile.
 
 import { listen } from "./api.js";
-import { $, dialog, h, onEnter, toast } from "./dom.js";
+import { $, clock, dialog, h, onEnter, since, toast } from "./dom.js";
 import { prepareIntake } from "./intake.js";
 import { drawLearn, prepareLearn } from "./learn.js";
 import { loadAll, partScored, prepareModel } from "./model.js";
-import { label, preparePart, toggle } from "./part.js";
-import { addParts, changed, choose, loadModel, loadModels, loadParts, on, select, shownParts, state } from "./state.js";
+import { label, prepareLabel, undo } from "./label.js";
+import { preparePart, toggle } from "./part.js";
+import { addParts, changed, choose, loadModel, loadLabels, loadModels, loadParts, on, select, shownParts, state } from "./state.js";
 import { follow, followed, move, prepareStrip } from "./strip.js";
 import { prepareZoom, zoom } from "./zoom.js";
 
@@ -15,6 +16,7 @@ const KEYS = [
   ["j / k", "the next part, the one before"],
   ["g", "label it as a good part"],
   ["d", "label it as a defect"],
+  ["u", "take the last label back"],
   ["h", "heat on and off"],
   ["o", "outlines on and off"],
   ["z", "a closer look"],
@@ -33,7 +35,10 @@ function show() {
   }
   $("title").textContent = { inspect: "Inspection", learn: "Learning", model: "The model" }[view];
   document.title = `${$("title").textContent} · mhpatchcore`;
-  if (view === "learn") drawLearn();
+  if (view === "learn") {
+    drawLearn();
+    if (state.model) loadLabels().catch(() => {}); // others label, too
+  }
   if (view === "model" && state.model) loadAll();
 }
 
@@ -59,6 +64,7 @@ function help() {
       "Every part gets a score: how far its most unusual place is from the good parts the model knows. Above the threshold it is rejected. Colours begin at half the threshold and end at twice the threshold, so a good part looks calm.",
     ),
     keys,
+    h("p", { class: "more" }, h("a", { href: "reference.html" }, "All requests of the service")),
   );
   dialog("Help", words, [["Close", "", "primary"]]);
 }
@@ -88,6 +94,7 @@ const drawYou = () => ($("you").textContent = state.who || "Who are you?");
 function pressed(event) {
   const typing = event.target.closest?.("input:not([type=range]):not([type=checkbox]), textarea, select, dialog");
   if (typing || event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.repeat && "gdu".includes(event.key)) return; // a key that is held down says nothing new
   const inspecting = !$("view-inspect").hidden;
   const acts = {
     "?": help,
@@ -99,6 +106,7 @@ function pressed(event) {
       k: () => move(-1),
       g: () => label("good"),
       d: () => label("defect"),
+      u: undo,
       h: () => toggle("heat"),
       o: () => toggle("outlines"),
       z: () => zoom(),
@@ -126,15 +134,37 @@ function heard(kind, what) {
   }
 }
 
+let [heard_at, away_since] = [new Date(), null]; // the last sign of life; when the stream of events ended
+
 function connected(now) {
   $("live").dataset.state = now;
   $("live-text").textContent = now === "on" ? "live" : "reconnecting";
-  if (now === "on") loadParts().catch(() => {});
+  if (now === "on") {
+    loadParts().catch(() => {});
+    if (away_since) loadModels().then(loadModel).catch(() => {}); // they may be others now
+    away_since = null;
+  } else away_since ??= new Date();
+  drawSilence();
+}
+
+const GRACE = 2000; // milliseconds without the service that nobody need know of
+
+// without an answer nothing that is shown says how the line is now: that is told larger than any verdict
+function drawSilence() {
+  const silent = away_since && new Date() - away_since > GRACE ? heard_at : null;
+  $("silent").hidden = !silent;
+  document.body.classList.toggle("is-silent", Boolean(silent));
+  if (silent) $("silent-text").textContent = `For ${since(new Date() - silent)}. What is shown is from before.`;
+  if (silent === state.silent_since) return;
+  state.silent_since = silent;
+  if (silent) $("silent-word").textContent = `No answer since ${clock(silent)}`;
+  changed("silence");
 }
 
 async function start() {
   prepareStrip();
   preparePart();
+  prepareLabel();
   prepareZoom();
   prepareIntake();
   prepareLearn();
@@ -159,7 +189,8 @@ async function start() {
     toast(error.message, "bad");
   }
   document.documentElement.dataset.ready = "yes";
-  listen(heard, connected);
+  listen(heard, connected, () => (heard_at = new Date()));
+  setInterval(drawSilence, 1000);
 }
 
 start();

@@ -56,6 +56,9 @@ export function percent(share) {
 
 export const counted = (n, thing) => `${n} ${thing}${n === 1 ? "" : "s"}`;
 
+// a name in a sentence; where it stands alone, the style sheet cuts it
+export const clipped = (name) => (name.length > 60 ? `${name.slice(0, 59)}…` : name);
+
 export function clock(at) {
   const date = new Date(at);
   // hours as a line counts them, whatever the language
@@ -72,6 +75,14 @@ export function clock(at) {
 export function day(at) {
   const date = new Date(at);
   return `${date.toLocaleDateString([], { day: "numeric", month: "short", year: "numeric" })}, ${date.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", hour12: false })}`;
+}
+
+// how long something took or has been, roughly
+export function since(ms) {
+  const minutes = Math.floor(ms / 60000);
+  if (minutes < 1) return counted(Math.max(0, Math.floor(ms / 1000)), "second");
+  if (minutes < 120) return counted(minutes, "minute");
+  return minutes < 2880 ? counted(Math.floor(minutes / 60), "hour") : counted(Math.floor(minutes / 1440), "day");
 }
 
 export function toast(message, tone = "plain") {
@@ -116,4 +127,14 @@ export function dialog(title, content, buttons, props = {}) {
   });
   box.showModal();
   return { box, row, heading, closed, close };
+}
+
+// resolves with true if the answer is `yes`; nothing happens by a key that was meant for something else
+export async function ask(title, content, yes) {
+  const { row, closed } = dialog(title, content, [
+    [yes, "yes", "primary"],
+    ["Cancel", ""],
+  ]);
+  row.querySelector("button[value='']").focus();
+  return (await closed) === "yes";
 }

@@ -1,9 +1,9 @@
 // Images come in: dropped, pasted, picked, a folder, a photo. They are scored a few at a time.
 
 import { ApiError, json } from "./api.js";
-import { $, counted, toast } from "./dom.js";
-import { addParts, state } from "./state.js";
-import { followed } from "./strip.js";
+import { $, clipped, counted, toast } from "./dom.js";
+import { addParts, select, state } from "./state.js";
+import { follow } from "./strip.js";
 
 const SUFFIX = /\.(png|jpe?g|bmp|tiff?|webp|pgm|ppm|gif|jp2|avif)$/i;
 const AT_ONCE = 3;
@@ -87,7 +87,8 @@ export function take(files) {
   images.sort((a, b) =>
     (a.webkitRelativePath || a.name).localeCompare(b.webkitRelativePath || b.name, undefined, { numeric: true }),
   );
-  waiting.push(...images.map((file) => ({ file, model: state.model })));
+  const batch = { model: state.model, is_shown: false };
+  waiting.push(...images.map((file) => ({ file, batch })));
   total += images.length;
   progress();
   while (under_way < AT_ONCE && waiting.length) work();
@@ -106,25 +107,35 @@ async function work() {
   }
 }
 
-async function score({ file, model }) {
-  const query = new URLSearchParams({ name: file.webkitRelativePath || file.name, map: "none" });
+// what somebody tries out is no production: it counts neither in rates nor in alarms
+async function score({ file, batch }) {
+  const query = new URLSearchParams({ name: file.webkitRelativePath || file.name, map: "none", trial: "true" });
   const type = file.type.startsWith("image/") ? file.type : "application/octet-stream";
   for (;;) {
     try {
-      const path = `/v1/models/${encodeURIComponent(model)}/score?${query}`;
+      const path = `/v1/models/${encodeURIComponent(batch.model)}/score?${query}`;
       const { results } = await json(path, { method: "POST", body: file, headers: { "Content-Type": type } });
-      addParts(results);
-      followed(results[0].id);
+      tried(results, batch);
       return;
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
       if (error.status !== 429) {
-        toast(`${file.name}: ${error.message}`, "bad");
+        toast(`${clipped(file.name)}: ${error.message}`, "bad");
+        tried(error.results, batch);
         return;
       }
       await new Promise((resolve) => setTimeout(resolve, 1000 * Math.min(error.retry || 1, 5)));
     }
   }
+}
+
+// the first of what somebody has brought is shown, and stays
+function tried(results, batch) {
+  addParts(results.map((one) => ({ ...one, trial: true })));
+  if (batch.is_shown || !results.length || batch.model !== state.model) return;
+  batch.is_shown = true;
+  follow(false);
+  select(results[0].id);
 }
 
 function progress() {

@@ -1,7 +1,7 @@
 // The inbox: labelled parts, and what can be learnt from them.
 
 import { json, lazily } from "./api.js";
-import { $, clock, counted, glyph, h, num, toast, word } from "./dom.js";
+import { $, ask, clipped, clock, counted, glyph, h, num, toast, word } from "./dom.js";
 import { propose } from "./propose.js";
 import { changed, current, on, state } from "./state.js";
 
@@ -139,9 +139,9 @@ function cardOf(one) {
   lazily(image, `/v1/inbox/${one.id}/image.jpg?longest=320`);
   const choose = one.label === "good" && !one.learnt;
   const other = one.label === "good" ? "defect" : "good";
-  const act = async (method, body) => {
+  const act = async (method, body, query = "") => {
     try {
-      const entry = await json(`/v1/inbox/${one.id}`, { method, body });
+      const entry = await json(`/v1/inbox/${one.id}${query}`, { method, body });
       state.labels = entry
         ? state.labels.map((old) => (old.id === entry.id ? entry : old))
         : state.labels.filter((old) => old.id !== one.id);
@@ -149,6 +149,11 @@ function cardOf(one) {
     } catch (error) {
       toast(error.message, "bad");
     }
+  };
+  const remove = async () => {
+    const what = h("p", {}, `${clipped(name)} is labelled as ${one.label === "good" ? "a good part" : "a defect"}.`);
+    if (await ask("Remove this label?", what, "Remove"))
+      await act("DELETE", undefined, `?who=${encodeURIComponent(state.who)}`);
   };
   const pick = h("input", {
     type: "checkbox",
@@ -199,7 +204,7 @@ function cardOf(one) {
         ),
         h(
           "button",
-          { type: "button", class: "quiet small", "aria-label": `Remove ${name}`, onclick: () => act("DELETE") },
+          { type: "button", class: "quiet small", "aria-label": `Remove ${name}`, onclick: remove },
           "Remove",
         ),
       ),

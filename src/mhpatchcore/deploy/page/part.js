@@ -1,23 +1,17 @@
-// One part: the picture with its heat, the verdict, the evidence, the label.
+// One part: the picture with its heat, the verdict, the evidence.
 
-import { json, picture } from "./api.js";
+import { json, now, picture } from "./api.js";
 import { gauge } from "./charts.js";
-import { $, announce, clock, counted, glyph, h, kind, num, percent, toast, word } from "./dom.js";
-import { changed, labelOf, on, selectedPart, state } from "./state.js";
+import { $, announce, clock, counted, glyph, h, kind, num, percent, since, word } from "./dom.js";
+import { called, shown } from "./label.js";
+import { on, selectedPart, state } from "./state.js";
 
 export function preparePart() {
-  on("labels", drawLabel);
   on("selected", drawPart);
-  on("details", drawVerdict);
+  for (const what of ["details", "silence"]) on(what, drawVerdict);
   $("heat").addEventListener("input", showHeat);
   $("outlines").addEventListener("change", showHeat);
-  $("label-good").addEventListener("click", () => label("good"));
-  $("label-defect").addEventListener("click", () => label("defect"));
-  $("note").addEventListener("change", () => {
-    const part = selectedPart();
-    const known = part && labelOf(part);
-    if (known && known.note !== $("note").value) label(known.label);
-  });
+  setInterval(drawAge, 5000);
   showHeat();
 }
 
@@ -33,40 +27,58 @@ function showHeat() {
   $("layer-outline").hidden = !$("outlines").checked;
 }
 
-async function drawPart() {
+let looking = { id: null, over: new AbortController() }; // at a part; what is fetched for it ends with it
+
+function drawPart() {
   const part = selectedPart();
   $("welcome").hidden = Boolean(part);
   $("shown").hidden = !part;
   $("verdict").hidden = !part;
-  $("evidence").hidden = !part;
+  $("evidence").hidden = !part || Boolean(part.reason);
   $("view-inspect").classList.toggle("has-part", Boolean(part));
+  if (looking.id === part?.id && part) return drawVerdict();
+  looking.over.abort();
+  looking = { id: part?.id, over: new AbortController() };
   if (!part) return;
+  const told = `${called(part)}: ${word(part.verdict).toLowerCase()}, ${part.reason ?? `score ${num(part.score)}`}`;
+  $("layer-image").alt = told;
+  $("caption").textContent = told;
+  $("no-picture").hidden = !part.reason;
+  $("no-picture").textContent = part.reason ? "This part could not be judged, so there is nothing to show." : "";
+  for (const id of ["layers", "controls"]) $(id).hidden = Boolean(part.reason);
+  drawVerdict();
+  announce(told);
+  if (part.reason) return;
   const [tall, wide] = part.size;
   $("layers").style.aspectRatio = `${wide} / ${tall}`;
   $("mat").style.setProperty("--ratio", String(wide / tall));
   $("mat").classList.toggle("flat", wide > 1.8 * tall);
-  const told = `${part.part || part.name}: ${word(part.verdict).toLowerCase()}, score ${num(part.score)}`;
-  $("layer-image").alt = told;
-  $("caption").textContent = told;
-  drawVerdict();
-  drawLabel();
   drawEvidence(part);
-  announce(told);
-  const still = () => state.selected === part.id;
+  drawPictures(part, looking.over.signal);
+}
+
+function drawPictures(part, signal) {
   for (const [id, path] of [
     ["layer-image", `/v1/parts/${part.id}/image.jpg`],
     ["layer-heat", `/v1/parts/${part.id}/heatmap.png?style=layer`],
     ["layer-outline", `/v1/parts/${part.id}/heatmap.png?style=outline`],
   ]) {
-    $(id).classList.add("coming");
-    picture(path).then(
-      (url) => {
-        if (!still()) return;
-        $(id).src = url;
-        $(id).classList.remove("coming");
-      },
-      () => still() && id === "layer-image" && toast("The picture is no longer kept by the service.", "bad"),
-    );
+    const layer = $(id);
+    layer.classList.add("coming");
+    const show = async () => {
+      const url = await picture(path, signal);
+      if (signal.aborted) return;
+      layer.src = url;
+      layer.classList.remove("coming");
+      await layer.decode();
+      if (id === "layer-image" && !signal.aborted) shown(part.id);
+    };
+    show().catch(() => {
+      if (signal.aborted || id !== "layer-image") return;
+      $("no-picture").hidden = false;
+      $("no-picture").textContent = "No picture of this part is kept.";
+      shown(part.id);
+    });
   }
 }
 
@@ -74,30 +86,48 @@ function drawVerdict() {
   const part = selectedPart();
   if (!part) return;
   const scores = state.details?.name === part.model ? state.details.calibration_scores : [];
-  $("verdict").dataset.kind = kind(part.verdict);
-  $("glyph").replaceChildren(glyph(part.verdict, 46));
-  $("verdict-word").textContent = word(part.verdict);
-  $("verdict-times").textContent = part.threshold
-    ? `${(part.score / part.threshold).toFixed(2)} × the threshold`
-    : "the model has no threshold";
-  $("badge").dataset.kind = kind(part.verdict);
+  const verdict = word(part.verdict);
+  const times = part.reason
+    ? "because it could not be judged"
+    : part.threshold
+      ? `${(part.score / part.threshold).toFixed(2)} × the threshold`
+      : "the model has no threshold";
+  const silent = state.silent_since; // then nothing that is shown says how the line is now
+  const shape = silent ? "no answer" : part.verdict;
+  $("verdict").dataset.kind = kind(shape);
+  $("glyph").replaceChildren(glyph(shape, 46));
+  $("verdict-word").textContent = silent ? "No answer" : verdict;
+  $("verdict-times").textContent = silent ? `since ${clock(silent)}. Before that: ${verdict.toLowerCase()}, ${times}` : times;
+  $("badge").dataset.kind = kind(shape);
   $("badge").replaceChildren(
-    glyph(part.verdict, 20),
-    ` ${word(part.verdict)} `,
-    h("span", { class: "n" }, num(part.score)),
+    glyph(shape, 20),
+    ` ${silent ? "No answer" : verdict} `,
+    h("span", { class: "n" }, silent ? "" : num(part.score)),
   );
-  $("gauge").replaceChildren(gauge(part, scores));
-  $("meaning").textContent = meaning(part, scores);
-  const ms = 1000 * Object.values(part.seconds).reduce((sum, one) => sum + one, 0);
+  $("gauge").hidden = Boolean(part.reason);
+  if (!part.reason) $("gauge").replaceChildren(gauge(part, scores));
+  $("meaning").textContent = part.reason ?? meaning(part, scores);
+  const ms = 1000 * Object.values(part.seconds ?? {}).reduce((sum, one) => sum + one, 0);
   const facts = [
     ["Part", part.part || part.name],
     ...(part.defect ? [["Defect", `${part.defect} (${percent(part.regions[0].sure)} sure)`]] : []),
     ["When", clock(part.at)],
-    ["Size", `${part.size[1]} × ${part.size[0]} px`],
+    ...(part.size ? [["Size", `${part.size[1]} × ${part.size[0]} px`]] : []),
     ["Took", `${ms.toFixed(0)} ms`],
     ["Model", `${part.model} · ${part.sha256.slice(0, 8)}`],
+    ...(part.trial ? [["Trial", "counts neither in rates nor in alarms"]] : []),
   ];
   $("facts").replaceChildren(...facts.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
+  drawAge();
+}
+
+const OLD = 60000; // milliseconds after which a verdict is told to be old
+
+function drawAge() {
+  const part = selectedPart();
+  const age = part ? now() - Date.parse(part.at) : 0;
+  $("age").hidden = age < OLD;
+  $("age").textContent = `${since(age)} ago`;
 }
 
 function meaning(part, scores) {
@@ -119,14 +149,17 @@ let later;
 function drawEvidence(part) {
   clearTimeout(later);
   $("places").classList.add("coming");
+  $("boxes").replaceChildren();
   $("evidence-note").textContent = "looking …";
+  const { signal } = looking.over;
   later = setTimeout(async () => {
     try {
-      const evidence = await json(`/v1/parts/${part.id}/evidence.json`);
-      if (state.selected !== part.id) return;
-      showEvidence(part, evidence);
+      const evidence = await json(`/v1/parts/${part.id}/evidence.json`, { signal });
+      if (!signal.aborted) showEvidence(part, evidence);
     } catch (error) {
-      if (state.selected === part.id) $("evidence-note").textContent = error.message;
+      if (signal.aborted) return;
+      $("places").replaceChildren();
+      $("evidence-note").textContent = error.message;
     }
   }, 180);
 }
@@ -181,38 +214,3 @@ function placeOf(place, i, threshold) {
 }
 
 const shortened = (name) => (name.length > 22 ? `…${name.slice(-21)}` : name);
-
-export async function label(wanted) {
-  const part = selectedPart();
-  if (!part) return;
-  const known = labelOf(part);
-  try {
-    if (known && known.label === wanted && known.note === $("note").value) {
-      await json(`/v1/inbox/${known.id}`, { method: "DELETE" });
-      state.labels = state.labels.filter((one) => one.id !== known.id);
-    } else {
-      const entry = await json("/v1/inbox", {
-        method: "POST",
-        body: { id: part.id, label: wanted, who: state.who, note: $("note").value },
-      });
-      state.labels = [entry, ...state.labels.filter((one) => one.id !== entry.id)];
-    }
-    changed("labels");
-    announce(labelOf(part) ? `labelled as ${wanted === "good" ? "a good part" : "a defect"}` : "label removed");
-  } catch (error) {
-    toast(error.message, "bad");
-  }
-}
-
-function drawLabel() {
-  const part = selectedPart();
-  if (!part) return;
-  const known = labelOf(part);
-  $("label-good").setAttribute("aria-pressed", String(known?.label === "good"));
-  $("label-defect").setAttribute("aria-pressed", String(known?.label === "defect"));
-  if (document.activeElement !== $("note")) $("note").value = known?.note ?? "";
-  const disagrees = known && (known.label === "good") !== (part.verdict !== "rejected");
-  $("said").textContent = !known
-    ? "Labels teach the model: see Learn."
-    : `Kept${known.who ? ` by ${known.who}` : ""}, ${clock(known.at)}.${disagrees ? " The model sees it otherwise: see Learn." : ""}`;
-}

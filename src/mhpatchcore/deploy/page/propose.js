@@ -20,12 +20,12 @@ export async function propose(title, asked) {
   const phase = h("p", { class: "muted" }, "beginning …");
   const content = h("div", { class: "proposal" }, bar, phase);
   const shown = dialog(title, content, [["Discard", "discard"]], { class: "wide" });
-  let job;
+  let accepting = Promise.resolve(false);
   let over = false;
   shown.closed.then(() => (over = true));
   try {
     const body = { ...asked, who: state.who };
-    job = await json(`/v1/models/${encodeURIComponent(state.model)}/preview`, { method: "POST", body });
+    let job = await json(`/v1/models/${encodeURIComponent(state.model)}/preview`, { method: "POST", body });
     while (!over && (job.state === "queued" || job.state === "running")) {
       await pause(150);
       job = await json(`/v1/jobs/${job.id}`);
@@ -33,13 +33,13 @@ export async function propose(title, asked) {
       if (total) [bar.max, bar.value] = [total, done];
       phase.textContent = `${PHASES[name] ?? "beginning"} …`;
     }
-    if (job.state === "failed") throw new Error(job.error);
-    if (!over) showPreview(shown, content, job.preview);
-    if ((await shown.closed) !== "accept") {
+    if (!over && job.state !== "ready") throw new Error(job.error || ENDED);
+    if (!over) showPreview(shown, content, job.preview, () => (accepting = accept(job, shown, content)));
+    await shown.closed;
+    if (!(await accepting)) {
       await json(`/v1/jobs/${job.id}/discard`, { method: "POST" });
       return false;
     }
-    await json(`/v1/jobs/${job.id}/accept`, { method: "POST" });
     await loadModels();
     await loadModel();
     toast("The new model is in use. The former one is kept: see Model.", "good");
@@ -51,7 +51,29 @@ export async function propose(title, asked) {
   }
 }
 
-function showPreview(shown, content, preview) {
+const ENDED = "Somebody else has asked for a change of this model meanwhile, and this preview has ended. Ask again.";
+
+// what cannot be accepted now is told where it was asked for, and can be tried again
+async function accept(job, shown, content) {
+  const button = shown.row.querySelector("button");
+  button.disabled = true;
+  try {
+    await json(`/v1/jobs/${job.id}/accept`, { method: "POST" });
+    shown.close("accept");
+    return true;
+  } catch (error) {
+    const ended = await json(`/v1/jobs/${job.id}`).then(
+      (now) => now.state === "discarded",
+      () => false,
+    );
+    content.querySelector(".failed")?.remove();
+    content.prepend(h("p", { class: "banner bad failed", role: "alert" }, ended ? ENDED : error.message));
+    button.disabled = ended;
+    return false;
+  }
+}
+
+function showPreview(shown, content, preview, accepted) {
   const { good, defects, lost, effects } = preview;
   const moved = effects.filter((one) => one.before.verdict !== one.after.verdict).length;
   const tile = (name, before, after, note) =>
@@ -97,7 +119,7 @@ function showPreview(shown, content, preview) {
     ...preview.warnings.map((text) => h("p", { class: "banner" }, text)),
   ];
   content.replaceChildren(tiles, ...notes, ...(effects.length ? [table(effects)] : []));
-  shown.row.prepend(h("button", { type: "button", class: "primary", onclick: () => shown.close("accept") }, "Accept"));
+  shown.row.prepend(h("button", { type: "button", class: "primary", onclick: accepted }, "Accept"));
   shown.row.querySelector("button").focus();
   announce(`Preview is ready: ${moved} verdicts change, ${lost.length} defects would be lost`);
 }

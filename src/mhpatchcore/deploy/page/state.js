@@ -9,9 +9,14 @@ export const state = {
   parts: [], // the newest first, of all models
   labels: [], // the inbox of the model
   selected: null, // the id of a part
+  chosen: true, // whether a person has chosen it, and not the line that went on
+  previous: null, // the one that was shown before the line went on
   filter: "all",
   sort: "newest",
   follow: true,
+  held_at: "", // the time of the newest part when somebody stopped following
+  touched_at: 0, // when somebody last pressed a key or touched the page, by the browser's clock
+  silent_since: null, // when the service was last heard, if it does not answer
   who: localStorage.getItem("who") ?? "",
 };
 
@@ -29,25 +34,30 @@ export function changed(...whats) {
 export const current = () => state.models.find((one) => one.name === state.model);
 export const selectedPart = () => state.parts.find((one) => one.id === state.selected);
 
-// a label belongs to an image: a part has it if the image, by its name and score, is that of a labelled one
-export const labelOf = (part) =>
-  state.labels.find((one) => one.name === part.name && one.model_sha256 === part.sha256 && one.score === part.score);
+// a label belongs to an image: a part has it if the image is that of a labelled one
+export const labelOf = (part) => state.labels.find((one) => one.sha256 === part.image_sha256);
+
+const height = (part) => part.score ?? Infinity; // what could not be judged stands with the worst
+const compared = (a, b) => (a > b) - (a < b);
 
 export function shownParts() {
   const wanted = state.parts.filter(
     (one) => one.model === state.model && (state.filter === "all" || one.verdict === state.filter),
   );
-  if (state.sort === "highest") wanted.sort((a, b) => b.score - a.score);
-  if (state.sort === "lowest") wanted.sort((a, b) => a.score - b.score);
+  if (state.sort === "highest") wanted.sort((a, b) => compared(height(b), height(a)));
+  if (state.sort === "lowest") wanted.sort((a, b) => compared(height(a), height(b)));
   if (state.sort === "name") wanted.sort((a, b) => a.name.localeCompare(b.name, undefined, { numeric: true }));
   return wanted;
 }
 
+// parts of the line that came since somebody stopped following
+export const newer = () =>
+  state.parts.filter((one) => one.model === state.model && !one.trial && one.at > state.held_at).length;
+
 export function addParts(fresh) {
-  const known = new Set(state.parts.map((one) => one.id));
-  const added = fresh.filter((one) => one.id && !known.has(one.id));
-  if (!added.length) return;
-  state.parts = [...added, ...state.parts].sort((a, b) => (a.at < b.at ? 1 : -1)).slice(0, MOST_PARTS);
+  const parts = new Map(state.parts.map((one) => [one.id, one]));
+  for (const one of fresh) if (one.id) parts.set(one.id, { ...parts.get(one.id), ...one });
+  state.parts = [...parts.values()].sort((a, b) => compared(b.at, a.at)).slice(0, MOST_PARTS);
   changed("parts");
 }
 
@@ -79,13 +89,16 @@ export async function loadParts() {
 export async function choose(name) {
   state.model = name;
   localStorage.setItem("model", name);
-  state.selected = shownParts()[0]?.id ?? null;
+  [state.selected, state.chosen, state.previous] = [shownParts()[0]?.id ?? null, true, null];
   state.details = null;
   changed("models", "parts", "selected");
   await loadModel();
 }
 
-export function select(id) {
+// `by_line`: the line went on, and nobody has asked for this part
+export function select(id, by_line = false) {
+  state.previous = by_line && state.selected !== id ? state.selected : null;
+  state.chosen = !by_line;
   state.selected = id;
   changed("selected");
 }

@@ -2,7 +2,7 @@
 
 import { lazily } from "./api.js";
 import { $, announce, clock, counted, glyph, h, kind, num, word } from "./dom.js";
-import { changed, labelOf, on, select, shownParts, state } from "./state.js";
+import { changed, labelOf, newer, on, select, shownParts, state } from "./state.js";
 
 const MOST_SHOWN = 300;
 const rows = new Map(); // by the part's id
@@ -23,6 +23,10 @@ export function prepareStrip() {
     });
   }
   $("follow").addEventListener("click", () => follow(!state.follow));
+  $("held-follow").addEventListener("click", () => follow(true));
+  for (const press of ["pointerdown", "click"]) $("view-inspect").addEventListener(press, touched, true);
+  addEventListener("keydown", (event) => $("view-inspect").hidden || touched(event), true);
+  $("strip").addEventListener("wheel", touched, { passive: true });
   $("csv").addEventListener("click", exportCsv);
   $("strip").addEventListener("keydown", (event) => {
     const step = { ArrowDown: 1, ArrowRight: 1, ArrowUp: -1, ArrowLeft: -1 }[event.key];
@@ -43,26 +47,43 @@ export function move(step) {
 }
 
 export function follow(wanted) {
+  if (state.follow && !wanted) state.held_at = state.parts[0]?.at ?? "";
   state.follow = wanted;
   $("follow").setAttribute("aria-pressed", String(wanted));
-  if (wanted && shownParts().length) select(shownParts()[0].id);
+  if (wanted && shownParts().length) select(shownParts()[0].id, true);
+  drawHeld();
 }
 
-// a part that has just been scored is shown, unless somebody looks at another or writes a note on it; where many come,
-// one now and then, as every look costs the service pictures
-const PACE = 700; // milliseconds
+// who presses a key or touches the view means the part that is there: it stays
+function touched(event) {
+  if (event.type === "click" && event.detail) return; // its press has been noticed
+  if (event.ctrlKey || event.metaKey || event.altKey || /^(Shift|Control|Alt|Meta|F\d+)$/.test(event.key)) return;
+  state.touched_at = event.timeStamp;
+  if (event.key !== "f" && !event.target.closest?.("#follow, #held-follow") && state.follow) follow(false);
+}
+
+// a part that has just been scored is shown, unless somebody looks at another; where many come, one now and then, as
+// nobody can look at more, and every look costs the service pictures
+const PACE = 1500; // milliseconds
 let [shown_at, coming] = [0, 0];
 
 export function followed(id) {
-  if (state.selected && (!state.follow || document.activeElement === $("note"))) return;
+  if (state.selected && !state.follow) return;
   clearTimeout(coming);
   const show = () => {
+    if (id === state.selected || (state.selected && !state.follow)) return;
     shown_at = performance.now();
-    if (!state.selected || state.follow) select(id);
+    select(id, true);
   };
   const wait = shown_at + PACE - performance.now();
   if (wait <= 0) show();
   else coming = setTimeout(show, wait);
+}
+
+function drawHeld() {
+  const n = state.follow ? 0 : newer();
+  $("held").hidden = n === 0;
+  $("held-text").textContent = `The line has gone on: ${counted(n, "newer part")}.`;
 }
 
 function drawSoon() {
@@ -75,6 +96,7 @@ function drawSoon() {
 }
 
 function drawStrip() {
+  drawHeld();
   const shown = shownParts().slice(0, MOST_SHOWN);
   const all = state.parts.filter((one) => one.model === state.model);
   $("strip-empty").hidden = shown.length > 0;
@@ -89,6 +111,7 @@ function drawStrip() {
     rows.delete(id);
   }
   $("strip").replaceChildren(...shown.map(rowOf));
+  if (state.follow) $("strip").scrollTo(0, 0); // the part that is followed stands first
   const chosen = rows.get(state.selected);
   if (chosen) $("strip").setAttribute("aria-activedescendant", chosen.id);
   else $("strip").removeAttribute("aria-activedescendant");
@@ -117,18 +140,23 @@ function rowOf(part) {
           { class: "part-facts" },
           glyph(part.verdict, 15),
           ` ${word(part.verdict)} `,
+          h("span", { class: "part-trial" }),
           h("span", { class: "part-time" }, clock(part.at)),
         ),
-        h("span", { class: "part-bar", css: { "--share": share } }),
+        part.reason
+          ? h("span", { class: "part-reason", title: part.reason }, part.reason)
+          : h("span", { class: "part-bar", css: { "--share": share } }),
       ),
       h("span", { class: "part-score" }, num(part.score)),
       h("span", { class: "part-label" }),
     );
     rows.set(part.id, row);
-    lazily(thumb, `/v1/parts/${part.id}/image.jpg?longest=120`);
+    if (part.size) lazily(thumb, `/v1/parts/${part.id}/image.jpg?longest=120`);
+    else thumb.replaceWith(h("span", { class: "no-thumb", "aria-hidden": "true" }, "no picture"));
   }
   row.setAttribute("aria-selected", String(part.id === state.selected));
   const known = labelOf(part);
+  row.querySelector(".part-trial").textContent = part.trial ? "trial" : "";
   const tag = row.querySelector(".part-label");
   tag.textContent = known ? { good: "good", defect: "defect" }[known.label] : "";
   tag.className = `part-label ${known?.label ?? ""}`;
@@ -145,6 +173,8 @@ const COLUMNS = [
   "threshold",
   "p_value",
   "verdict",
+  "reason",
+  "trial",
   "label",
   "note",
   "sha256",
@@ -153,8 +183,8 @@ const COLUMNS = [
 export function csv(parts) {
   const cell = (value) => {
     let text = value === null || value === undefined ? "" : String(value);
-    if (typeof value === "string" && /^[=+\-@\t]/.test(text)) text = `'${text}`; // a spreadsheet would run it
-    return /[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+    if (typeof value === "string" && /^[=+\-@\t\r]/.test(text)) text = `'${text}`; // a spreadsheet would run it
+    return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
   };
   const line = (part) => {
     const known = labelOf(part);

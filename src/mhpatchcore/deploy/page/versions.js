@@ -1,7 +1,7 @@
 // The life of a model: what was done to it, its earlier versions, and the way back.
 
 import { json } from "./api.js";
-import { counted, day, h, percent, toast } from "./dom.js";
+import { ask, counted, day, h, percent, toast } from "./dom.js";
 import { state } from "./state.js";
 
 const DEEDS = {
@@ -69,7 +69,7 @@ export function versions(kept, after) {
             type: "button",
             class: "small",
             "aria-label": `Go back to version ${one.version}`,
-            onclick: () => undo(one.version, after),
+            onclick: () => undo(one, kept.versions.find((other) => other.in_use), after),
           },
           "Go back",
         ),
@@ -95,14 +95,34 @@ export function versions(kept, after) {
   );
 }
 
-async function undo(version, after) {
+async function undo(then, now, after) {
+  const facts = (one) => [
+    ["Version", one.version],
+    ["Good parts learnt", one.images],
+    ["Good parts that may be rejected", percent(one.false_alarm)],
+    [DEEDS[one.what] ?? one.what, `${day(one.when)}${one.who ? `, ${one.who}` : ""}`],
+  ];
+  const side = (name, one) =>
+    h(
+      "section",
+      { class: "tile" },
+      h("h3", {}, name),
+      h("dl", { class: "facts" }, facts(one).map(([what, value]) => h("div", {}, h("dt", {}, what), h("dd", {}, value)))),
+    );
+  const content = h(
+    "div",
+    { class: "proposal" },
+    h("p", {}, "The earlier model is put back into use, byte for byte. The present one is kept."),
+    h("div", { class: "tiles" }, side("Now", now), side("Then", then)),
+  );
+  if (!(await ask(`Go back to version ${then.version}?`, content, "Go back"))) return;
   try {
     await json(`/v1/models/${encodeURIComponent(state.model)}/undo`, {
       method: "POST",
-      body: { version, who: state.who },
+      body: { version: then.version, who: state.who, instead_of: now.sha256 },
     });
     await after();
-    toast(`Version ${version} is in use again.`, "good");
+    toast(`Version ${then.version} is in use again.`, "good");
   } catch (error) {
     toast(error.message, "bad");
   }

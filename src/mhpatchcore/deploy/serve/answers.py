@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
-from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import PurePath
 from typing import Any
 
 import numpy as np
 
 from mhpatchcore.calibration.threshold import Calibration
+from mhpatchcore.deploy.record import in_utc
 from mhpatchcore.deploy.serve.images import Sent
+from mhpatchcore.deploy.serve.refusals import Refused
 from mhpatchcore.deploy.serve.registry import Served
 from mhpatchcore.model.history import Event
 from mhpatchcore.result import Result
 from mhpatchcore.runtime.texts import representable, without_paths
 
-SAID = ("score", "threshold", "p_value", "verdict", "is_rejected", "defect")
 RATES = np.round(np.geomspace(0.002, 0.5, 60), 4)  # steps of the slider
 
 
@@ -26,6 +28,7 @@ def model_facts(served: Served, observed: dict[str, Any], problem: str | None) -
     facts = {
         "name": served.name,
         "file": served.path.name,
+        "product": model.product,
         "sha256": served.sha256,
         "threshold": calibration.threshold,
         "false_alarm": calibration.false_alarm,
@@ -40,6 +43,7 @@ def model_facts(served: Served, observed: dict[str, Any], problem: str | None) -
         "version": model.history[-1].version if model.history else None,
         "loaded_at": served.loaded_at,
         "problem": problem,
+        "swap": served.swap and served.swap.to_json(),
     }
     return _told(facts | observed)
 
@@ -82,29 +86,53 @@ def rates(calibration: Calibration, recent: Sequence[float]) -> list[dict[str, A
 
 
 def part_answer(
-    id_: str, at: str, sent: Sent, served: Served, result: Result, seconds: dict[str, float]
+    sent: Sent,
+    served: Served,
+    outcome: Result | Refused,
+    seconds: dict[str, float],
+    trial: bool,
 ) -> dict[str, Any]:
-    """What is told of a scored part; `sha256` is that of the model file that judged it."""
-    told = result.to_json()
-    return _told(
+    """What is told of a part: its result, or why there is none, in which case it is rejected.
+
+    `sha256` is that of the model file that judged it, `image_sha256` that of the image.
+    """
+    told = _unjudged(served, outcome) if isinstance(outcome, Refused) else _judged(outcome)
+    answer: dict[str, Any] = representable(
         {
-            "id": id_,
-            "at": at,
+            "id": secrets.token_hex(8),
+            "at": in_utc(datetime.now(UTC)),
             "part": sent.part,
             "name": sent.name,
             "model": served.name,
             "sha256": served.sha256,
-            **{name: told[name] for name in SAID},
-            "size": result.size,
-            "regions": [asdict(region) for region in result.regions],
+            "image_sha256": sent.sha256,
+            **told,
             "seconds": {name: round(value, 6) for name, value in seconds.items()},
+            "trial": trial,
         }
     )
+    return answer
 
 
-def broken_answer(sent: Sent, served: Served, message: str) -> dict[str, Any]:
-    """What is told of one image among others that has no result."""
-    return {"id": None, "part": sent.part, "name": sent.name, "model": served.name, "error": message}
+def _judged(result: Result) -> dict[str, Any]:
+    told = result.to_json()
+    del told["image"]
+    return {**told, "reason": None, "size": result.size}
+
+
+def _unjudged(served: Served, refused: Refused) -> dict[str, Any]:
+    return {
+        "score": None,
+        "threshold": served.detector.threshold,
+        "verdict": "rejected",
+        "is_rejected": True,
+        "p_value": None,
+        "defect": None,
+        "is_like_known": None,
+        "regions": [],
+        "reason": refused.message,
+        "size": None,
+    }
 
 
 def _share_above(scores: Any, threshold: float) -> float:

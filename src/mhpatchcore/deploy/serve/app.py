@@ -18,9 +18,10 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mhpatchcore import __version__, deploy
-from mhpatchcore.deploy.serve import inbox_routes, v1, v2
+from mhpatchcore.deploy.record import Record
+from mhpatchcore.deploy.serve import inbox_routes, parts_routes, record_routes, v1, v2
 from mhpatchcore.deploy.serve.limits import Limits
-from mhpatchcore.deploy.serve.refusals import Refused
+from mhpatchcore.deploy.serve.refusals import Refused, failed
 from mhpatchcore.deploy.serve.registry import Served
 from mhpatchcore.deploy.serve.service import Service
 
@@ -41,19 +42,20 @@ def create_app(
     limits: Limits | None = None,
     token: str | None = None,
     hosts: Iterable[str] | None = None,
+    record: Record | None = None,
+    other_product: bool = False,
 ) -> FastAPI:
-    """A service for these models (files, or folders of them) that answers HTTP.
+    """A service for these models (files, or folders of them) that answers HTTP, and keeps a `record` of verdicts.
 
     `hosts` are the names under which it may be asked (None: any): a page of another site cannot reach a service on
-    this machine by giving it a name of its own.
+    this machine by giving it a name of its own. With `other_product` a file of another product takes a model's place.
     """
-    service = Service.of(models, limits, token)
+    service = Service.of(models, limits, token, record, other_product)
     app = FastAPI(
         title="mhpatchcore",
         version=__version__,
         description="Finds defects from images of good parts alone.",
-        docs_url=None,  # it would fetch its scripts from elsewhere
-        redoc_url=None,
+        openapi_url=None,  # it needs the token; FastAPI's pages would fetch their scripts from elsewhere
         lifespan=_lifespan,
     )
     app.state.service = service
@@ -64,10 +66,22 @@ def create_app(
     async def metrics(service: Annotated[Service, Depends(v1.service_of)]) -> Response:
         """Counts, times and rates for Prometheus."""
         facts = [service.facts(served) for served in service.models.served]
-        text = service.metrics.text(facts, service.pool.accepted)
+        text = service.metrics.text(facts, service.pool.accepted, service.record)
         return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
-    for router in (v1.router, inbox_routes.router, v2.health, v2.router):
+    @app.get("/openapi.json", include_in_schema=False, dependencies=[Depends(v1.check_token)])
+    async def described() -> JSONResponse:
+        return JSONResponse(app.openapi())
+
+    routers = (
+        v1.router,
+        parts_routes.router,
+        record_routes.router,
+        inbox_routes.router,
+        v2.health,
+        v2.router,
+    )
+    for router in routers:
         app.include_router(router)
     _add_page(app)
     app.add_exception_handler(Refused, _on_refused)
@@ -107,7 +121,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         await looking
     service.close()
     await asyncio.to_thread(app.state.jobs.close)
-    await asyncio.to_thread(service.pool.end)
+    await asyncio.to_thread(service.end)
 
 
 async def _look(service: Service) -> None:
@@ -174,4 +188,4 @@ async def _on_invalid(_: Request, error: Exception) -> JSONResponse:
 
 async def _on_fault(_: Request, error: Exception) -> JSONResponse:
     """A fault of the service: its traceback goes to the log, not to who asked."""
-    return JSONResponse({"error": "the service has failed on this request; its log says why"}, 500)
+    return _told(failed())

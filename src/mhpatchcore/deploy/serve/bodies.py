@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from fastapi import Request
 from starlette.datastructures import Headers, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
+from starlette.requests import ClientDisconnect
 
 from mhpatchcore.deploy.serve.images import Sent
 from mhpatchcore.deploy.serve.limits import Limits
-from mhpatchcore.deploy.serve.refusals import Refused, too_large, unreadable
+from mhpatchcore.deploy.serve.refusals import Refused, busy, too_large, unreadable
 
 # the last is what `curl --data-binary` says of any file
 BINARY = ("application/octet-stream", "binary/octet-stream", "application/x-www-form-urlencoded")
-LONGEST = 200  # letters of a name or an id
+LONGEST = 200  # letters of a name
 
 
 class _InMemory(MultiPartParser):
@@ -26,23 +28,49 @@ class _InMemory(MultiPartParser):
     spool_max_size = 2**40
 
 
-async def body_of(request: Request, limits: Limits) -> bytes:
+class Receiving:
+    """Bodies that are coming, and their bytes: those who send slowly hold memory, so there is a limit to it."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._left = most_bytes
+
+    @contextmanager
+    def body(self) -> Iterator[bytearray]:
+        """A body to be `extend`ed."""
+        content = bytearray()
+        try:
+            yield content
+        finally:
+            self._left += len(content)
+
+    def extend(self, content: bytearray, chunk: bytes) -> None:
+        if len(chunk) > self._left:
+            raise busy(1)
+        self._left -= len(chunk)
+        content += chunk
+
+
+async def body_of(request: Request, limits: Limits, most: int | None = None) -> bytes:
     """The body; one that is too large is refused, and so is one that does not come."""
+    most = limits.max_bytes if most is None else min(most, limits.max_bytes)
     declared = request.headers.get("content-length", "")
-    if declared.isdigit() and int(declared[:18]) > limits.max_bytes:
-        raise _too_large(limits)
+    if declared.isdigit() and int(declared[:18]) > most:
+        raise _too_large(most)
     if request.headers.get("content-encoding", "identity") != "identity":
         raise Refused(415, "type", "send the body as it is: compressed ones are not taken")
-    content = bytearray()
+    receiving: Receiving = request.app.state.service.receiving
     try:
-        async with asyncio.timeout(limits.timeout):
-            async for chunk in request.stream():
-                content += chunk
-                if len(content) > limits.max_bytes:
-                    raise _too_large(limits)
+        with receiving.body() as content:
+            async with asyncio.timeout(limits.timeout):
+                async for chunk in request.stream():
+                    receiving.extend(content, chunk)
+                    if len(content) > most:
+                        raise _too_large(most)
+            return bytes(content)
     except TimeoutError:
         raise Refused(408, "timeout", f"the body did not come within {limits.timeout:g} seconds") from None
-    return bytes(content)
+    except ClientDisconnect:
+        raise Refused(400, "gone", "the connection was closed before the body had come") from None
 
 
 async def images_of(request: Request, limits: Limits, parts: Sequence[str]) -> tuple[list[Sent], bool]:
@@ -57,11 +85,12 @@ async def images_of(request: Request, limits: Limits, parts: Sequence[str]) -> t
         raise Refused(
             415, "type", "send an image (image/png, …), application/octet-stream or multipart/form-data"
         )
-    body = await body_of(request, limits)
-    if not body:
-        raise unreadable("the body is empty: send an image")
-    name = request.query_params.get("name") or "image"
-    return [Sent(body, name[:LONGEST], parts[0][:LONGEST] if parts else None)], False
+    return [Sent(await body_of(request, limits), name_in(request), parts[0] if parts else None)], False
+
+
+def name_in(request: Request) -> str:
+    """What the address says that a single image is called."""
+    return (request.query_params.get("name") or "image")[:LONGEST]
 
 
 async def _from_form(body: bytes, headers: Headers, limits: Limits, parts: Sequence[str]) -> list[Sent]:
@@ -85,19 +114,17 @@ async def _from_form(body: bytes, headers: Headers, limits: Limits, parts: Seque
     if not files:
         raise unreadable("the form holds no file: give them in the field images")
     named = [((file.filename or "image")[:LONGEST], await file.read()) for file in files]
-    return [
-        Sent(content, name, ids[i][:LONGEST] if i < len(ids) else None)
-        for i, (name, content) in enumerate(named)
-    ]
+    return [Sent(content, name, ids[i] if i < len(ids) else None) for i, (name, content) in enumerate(named)]
 
 
 async def json_of(request: Request, limits: Limits) -> Any:
-    """A small JSON document."""
+    """A small JSON document, parsed beside the event loop."""
+    body = await body_of(request, limits, limits.max_json)
     try:
-        return json.loads(await body_of(request, limits))
+        return await asyncio.to_thread(json.loads, body)
     except (ValueError, RecursionError):
         raise unreadable("the body is not valid JSON") from None
 
 
-def _too_large(limits: Limits) -> Refused:
-    return too_large(f"the body has more than {limits.max_bytes} bytes, the most that are taken")
+def _too_large(most: int) -> Refused:
+    return too_large(f"the body has more than {most} bytes, the most that are taken")

@@ -6,16 +6,20 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
 from PIL import UnidentifiedImageError
 
 from mhpatchcore.deploy.serve.refusals import too_large, unreadable
-from mhpatchcore.errors import UserError
+from mhpatchcore.errors import ImageTooLargeError, UserError
 from mhpatchcore.inputs.decode import open_image
 from mhpatchcore.runtime.arrays import Array
 from mhpatchcore.runtime.texts import without_paths
+
+LONGEST_PART = 200  # letters of a caller's id
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,6 +29,19 @@ class Sent:
     content: bytes | Array
     name: str = "image"
     part: str | None = None
+
+    def __post_init__(self) -> None:
+        part = self.part or ""
+        if len(part) > LONGEST_PART or part != part.encode(errors="replace").decode():
+            raise unreadable(f"a part's id is a text of at most {LONGEST_PART} letters")
+
+    @cached_property
+    def sha256(self) -> str:
+        """Of the bytes, or of the values of an array."""
+        content = self.content
+        return sha256(
+            content if isinstance(content, bytes) else np.ascontiguousarray(content).data
+        ).hexdigest()
 
     @property
     def size(self) -> int:
@@ -50,10 +67,14 @@ def as_source(content: bytes | Array) -> Iterator[Path | Array]:
 @contextmanager
 def readable(sent: Sent, most_pixels: int) -> Iterator[Path | Array]:
     """`as_source`, if it has not too many pixels; what the readers then say of it is said of its name."""
+    if not sent.size:
+        raise unreadable("the body is empty: send an image")
     with as_source(sent.content) as source:
         try:
             _check_pixels(source, most_pixels)
             yield source
+        except ImageTooLargeError as error:
+            raise too_large(in_its_name(error, source, sent.name)) from error
         except UserError as error:
             raise unreadable(in_its_name(error, source, sent.name)) from error
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
+
+from mhpatchcore.deploy.record import Record
 
 SECONDS = (0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 PREFIX = "mhpatchcore"
@@ -14,6 +16,13 @@ GAUGES = {
     "promised_rate": "Share of good parts that the threshold promises to reject",
     "rejects_p": "Probability of so many rejects or more if all parts were good (binomial)",
     "alarm": "1 if there are more rejects than the threshold promises (rejects_p < 0.0001)",
+    "drift": "1 if the scores of the last parts are not those of the calibration",
+    "problem": "1 if the model's file as it is now cannot be served",
+}
+RECORD = {
+    "record_waiting": "Verdicts that are not yet written",
+    "record_lost": "Verdicts that could not be written",
+    "record_problem": "1 if verdicts cannot be written now",
 }
 
 
@@ -22,6 +31,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
+        ProcessCollector(registry=self._registry)
         known: dict[str, Any] = {"namespace": PREFIX, "registry": self._registry}
         self._requests = Counter("requests", "Answers, by status", ["route", "status"], **known)
         self._parts = Counter("parts", "Parts that were scored", ["model", "verdict"], **known)
@@ -36,7 +46,14 @@ class Metrics:
         }
         self._swaps = Counter("swaps", "Models put in place of others", ["model"], **known)
         self._models = {name: Gauge(name, told, ["model"], **known) for name, told in GAUGES.items()}
+        self._info = Gauge(
+            "model_info",
+            "1 for every model in service, with the hash of its file",
+            ["model", "sha256"],
+            **known,
+        )
         self._accepted = Gauge("accepted_requests", "Requests that wait for their answer", **known)
+        self._record = {name: Gauge(name, told, **known) for name, told in RECORD.items()}
 
     def answered(self, route: str, status: int) -> None:
         self._requests.labels(route, str(status)).inc()
@@ -52,11 +69,17 @@ class Metrics:
     def swapped(self, model: str) -> None:
         self._swaps.labels(model).inc()
 
-    def text(self, models: Iterable[dict[str, Any]], accepted: int) -> bytes:
+    def text(self, models: Iterable[dict[str, Any]], accepted: int, record: Record | None) -> bytes:
         """All of it in Prometheus' format; models are told by their facts."""
+        self._info.clear()  # of hashes of models that were replaced
         for facts in models:
-            for name, gauge in self._models.items():
-                value = facts[name]
-                gauge.labels(facts["name"]).set(float("nan") if value is None else value)
+            self._info.labels(facts["name"], facts["sha256"]).set(1)
+            for name, value in (facts | {"problem": facts["problem"] is not None}).items():
+                if name in self._models:
+                    self._models[name].labels(facts["name"]).set(float("nan") if value is None else value)
         self._accepted.set(accepted)
+        if record is not None:
+            self._record["record_waiting"].set(record.waiting)
+            self._record["record_lost"].set(record.lost)
+            self._record["record_problem"].set(bool(record.problem))
         return bytes(generate_latest(self._registry))

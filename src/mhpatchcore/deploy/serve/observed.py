@@ -25,10 +25,16 @@ ALARM = 1e-4
 
 @dataclass
 class Tally:
-    """Of one model: parts since the start, and the scores of the last ones under its present file."""
+    """Of one model: parts since the start, and the scores of the last ones under its present file.
+
+    Parts without a result are `unjudged`, and those that somebody only tries out are `trials`: neither says anything
+    about the line.
+    """
 
     parts: int = 0
     rejected: int = 0
+    unjudged: int = 0
+    trials: int = 0
     sha256: str = ""
     scores: deque[float] = field(default_factory=lambda: deque(maxlen=LAST))
 
@@ -39,8 +45,13 @@ class Observed:
     def __init__(self) -> None:
         self._tallies: dict[str, Tally] = {}
 
-    def add(self, served: Served, result: Result) -> None:
+    def add(self, served: Served, result: Result | None, trial: bool) -> None:
+        """Count a part; None is one without a result."""
         tally = self._tallies.setdefault(served.name, Tally())
+        if trial or result is None:
+            tally.trials += trial
+            tally.unjudged += not trial
+            return
         if tally.sha256 != served.sha256:
             tally.sha256 = served.sha256
             tally.scores.clear()
@@ -65,9 +76,12 @@ class Observed:
         return {
             "requests": tally.parts,
             "rejected": tally.rejected,
+            "unjudged": tally.unjudged,
+            "trials": tally.trials,
             "observed_parts": len(self.scores(served)),
             "observed_rate": None if drift is None else drift.reject_rate,
             "promised_rate": calibration.expected_rate if calibration.n else None,
             "rejects_p": None if drift is None else drift.rejects_p,
             "alarm": drift is not None and drift.rejects_p < ALARM,
+            "drift": drift is not None and drift.is_drift,
         }

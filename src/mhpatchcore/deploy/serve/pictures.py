@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import base64
 import io
+import json
 from dataclasses import replace
 from pathlib import Path
 from threading import Lock
 from typing import Any, Literal
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from PIL import Image
 
 from mhpatchcore.deploy.serve.images import as_source
 from mhpatchcore.deploy.serve.parts import Part
+from mhpatchcore.deploy.serve.registry import Served
 from mhpatchcore.detector import Detector
 from mhpatchcore.inputs.window import Window, load_pixels
 from mhpatchcore.inspection.evidence import Evidence, NormalPatch, Place, explain
+from mhpatchcore.model.value import Model
 from mhpatchcore.report.captions import heat_unit
 from mhpatchcore.report.drawing import (
     SCREEN,
@@ -36,42 +40,51 @@ from mhpatchcore.runtime.texts import representable, without_paths
 Style = Literal["overlay", "layer", "outline"]
 CROP = 160  # pixels, the side of a crop
 JPEG_QUALITY = 88
+LAYER = {
+    "layer": 480,
+    "outline": 800,
+}  # pixels of the longest side: heat is smooth, and a browser stretches it
 _drawing = Lock()  # matplotlib's settings hold for the process
+_modest: WeakKeyDictionary[Detector, Model] = WeakKeyDictionary()
 
 
-def picture(part: Part, longest: int = SCREEN) -> bytes:
-    """The image at the size of a screen, as JPEG."""
+def picture(part: Part, longest: int = SCREEN, larger: bytes | None = None) -> bytes:
+    """The image at the size of a screen, or smaller, as JPEG; `larger` is one that was made before."""
+    if larger is not None:
+        with Image.open(io.BytesIO(larger)) as image:
+            image.thumbnail((longest, longest))
+            return _encoded(np.asarray(image), "JPEG")
+    window = None if part.result is None else part.result.window
     with as_source(part.sent.content) as source:
-        return _encoded(screen_pixels(source, part.result.window, longest), "JPEG")
+        return _encoded(screen_pixels(source, window, longest), "JPEG")
 
 
-def heatmap(part: Part, style: Style = "overlay", longest: int = SCREEN) -> bytes:
+def heatmap(part: Part, result: Result, style: Style = "overlay") -> bytes:
     """The heat over the image, or as a transparent layer to be laid over it; or the outlines as such a layer: PNG."""
-    result = _fresh(part.result)
     if style == "overlay":
         with as_source(part.sent.content) as source:
-            pixels = screen_pixels(source, result.window, longest)
+            pixels = screen_pixels(source, result.window)
         heat = screen_map(result, *pixels.shape[:2])
         return _encoded(overlay(pixels, heat, heat_unit(result)), "PNG")
-    heat = screen_map(result, *screen_size(*result.size, longest))
+    heat = screen_map(result, *screen_size(*result.size, LAYER[style]))
     if style == "layer":
         return _encoded(heat_layer(heat, heat_unit(result)), "PNG")
     return _encoded(outline_layer(heat > result.mask_limit), "PNG")
 
 
-def evidence_picture(part: Part, detector: Detector) -> bytes:
+def evidence_picture(part: Part, served: Served) -> bytes:
     """One picture of the worst places and the normal patches that they are compared with: PNG."""
     with as_source(part.sent.content) as source:
-        result, evidence = _explained(source, detector)
+        result, evidence = _explained(part, source, served)
         with _drawing:
             figure = evidence_figure(load_pixels(source, result.window), result, evidence)
             return figure_bytes(figure, "png")
 
 
-def evidence_facts(part: Part, detector: Detector) -> dict[str, Any]:
-    """The same in numbers, with every patch as a small picture where its image was found."""
+def evidence_facts(part: Part, served: Served) -> bytes:
+    """The same in numbers, with every patch as a small picture where its image was found: JSON."""
     with as_source(part.sent.content) as source:
-        result, evidence = _explained(source, detector)
+        result, evidence = _explained(part, source, served)
         pixels = load_pixels(source, result.window)
     facts: dict[str, Any] = without_paths(
         representable(evidence.to_json())
@@ -83,17 +96,29 @@ def evidence_facts(part: Part, detector: Detector) -> dict[str, Any]:
             del patch_told["file"]
             crop = _normal_crop(patch, place, result, result.window)
             patch_told["picture"] = None if crop is None else _data_url(crop)
-    return facts
+    return json.dumps(facts).encode()
 
 
 def data_url(png: bytes) -> str:
     return "data:image/png;base64," + base64.b64encode(png).decode()
 
 
-def _explained(source: Path | Array, detector: Detector) -> tuple[Result, Evidence]:
+def _explained(part: Part, source: Path | Array, served: Served) -> tuple[Result, Evidence]:
     """The image as the model that is served now sees it, which may be a later one than it was judged by."""
-    result = detector.score_opened(detector.opened(source))
-    return result, explain(detector.model, detector.runtime.heads, source, result)
+    detector, result = served.detector, part.result
+    if result is None or part.answer["sha256"] != served.sha256:
+        result = detector.score_opened(detector.opened(source))
+    return result, explain(_on_one_core(detector), detector.runtime.heads, source, result)
+
+
+def _on_one_core(detector: Detector) -> Model:
+    """A detector's model whose networks take one core, and leave the others to the line."""
+    if detector not in _modest:
+        scales = [
+            replace(scale, backbone=replace(scale.backbone, threads=1)) for scale in detector.model.scales
+        ]
+        _modest[detector] = replace(detector.model, scales=tuple(scales))
+    return _modest[detector]
 
 
 def _place_crop(pixels: Array, place: Place, result: Result) -> Array:
@@ -116,11 +141,6 @@ def _cut(pixels: Array, crop: tuple[float, float, float, float]) -> Array:
     if piece.size:
         canvas.paste(Image.fromarray(np.ascontiguousarray(piece)), (x - left, y - top))
     return np.asarray(canvas.resize((CROP, CROP), Image.Resampling.BILINEAR))
-
-
-def _fresh(result: Result) -> Result:
-    """A copy, so that the large arrays that drawing makes are not kept with the part."""
-    return replace(result)
 
 
 def _data_url(pixels: Array) -> str:

@@ -6,41 +6,70 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from math import ceil
 from typing import TypeVar
 
 from mhpatchcore.deploy.serve.limits import Limits
-from mhpatchcore.deploy.serve.refusals import busy, closing, too_late
+from mhpatchcore.deploy.serve.refusals import Refused, busy, closing, deadline_passed, too_late
 
 Out = TypeVar("Out")
 MEMORY = 0.9  # of the running mean of seconds per work
 
 
+@dataclass(frozen=True)
+class Deadline:
+    """Until when a result is wanted, on the clock of the event loop: the caller's time, or else that of the service."""
+
+    at: float
+    seconds: float
+    is_callers: bool
+
+    @staticmethod
+    def of(limits: Limits, milliseconds: float | None = None) -> Deadline:
+        """From now on."""
+        seconds = limits.timeout if milliseconds is None else min(milliseconds / 1000, limits.timeout)
+        return Deadline(asyncio.get_running_loop().time() + seconds, seconds, milliseconds is not None)
+
+    def passed(self) -> Refused:
+        return deadline_passed(1000 * self.seconds) if self.is_callers else too_late(self.seconds)
+
+
 class Pool:
-    """Each work runs on one of `workers` threads. All methods are called on the thread of the event loop."""
+    """Each work runs on one of `workers` threads. All methods are called on the thread of the event loop.
+
+    `quiet` is set while a core is free even if one more image comes: the time for what is less urgent.
+    """
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._threads = ThreadPoolExecutor(limits.workers, thread_name_prefix="score")
         self._seconds = 0.05
+        self._under_way = 0
+        self._quiet = asyncio.Event()
+        self._quiet.set()
         self.accepted = 0
         self.closing = False
 
-    @contextmanager
-    def place(self) -> Iterator[None]:
-        """A place for one request, before its body is read: so what is in memory is bounded."""
+    def check(self) -> None:
+        """Refuse a request that there is no place for, before its body is read."""
         if self.closing:
             raise closing()
         if self.accepted >= self._limits.workers + self._limits.queue:
             raise busy(max(1, ceil(self.accepted * self._seconds / self._limits.workers)))
+
+    @contextmanager
+    def place(self) -> Iterator[None]:
+        """A place for one request whose body is there: who sends slowly takes none."""
+        self.check()
         self.accepted += 1
         try:
             yield
         finally:
             self.accepted -= 1
 
-    async def run(self, work: Callable[[], Out]) -> tuple[Out, float]:
+    async def run(self, work: Callable[[], Out], deadline: Deadline) -> tuple[Out, float]:
         """What the work gives, and the seconds that it has waited for a thread."""
         asked = time.perf_counter()
 
@@ -48,13 +77,29 @@ class Pool:
             started = time.perf_counter()
             return work(), started - asked, time.perf_counter() - started
 
+        self._count(1)
         try:
-            async with asyncio.timeout(self._limits.timeout):
+            async with asyncio.timeout_at(deadline.at):
                 out, waited, took = await asyncio.get_running_loop().run_in_executor(self._threads, timed)
         except TimeoutError:
-            raise too_late(self._limits.timeout) from None
+            raise deadline.passed() from None
+        finally:
+            self._count(-1)
         self._seconds = MEMORY * self._seconds + (1 - MEMORY) * took
         return out, waited
+
+    async def quiet(self, patience: float) -> None:
+        """Wait for a moment with little to score, but no longer than `patience` seconds."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(patience):
+                await self._quiet.wait()
+
+    def _count(self, change: int) -> None:
+        self._under_way += change
+        if self._under_way < max(1, self._limits.workers - 1):
+            self._quiet.set()
+        else:
+            self._quiet.clear()
 
     def end(self) -> None:
         """Wait for what is under way."""

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import errno
+import logging
+import sqlite3
+from collections.abc import Iterator, Mapping
+
+from mhpatchcore.errors import UserError
+from mhpatchcore.runtime.texts import without_paths
+
+log = logging.getLogger("mhpatchcore")
 
 
 class Refused(Exception):  # noqa: N818 (an answer, not a fault)
-    """A request that gets no result; `reason` is what the metrics count it under."""
+    """A request, or an image of one, that gets no result; `reason` is what the metrics count it under.
+
+    Status 200 is that of a part without a result which its caller wants to know as rejected.
+    """
 
     def __init__(
         self, status: int, reason: str, message: str, headers: Mapping[str, str] | None = None
@@ -31,6 +42,14 @@ def too_late(seconds: float) -> Refused:
     return Refused(503, "timeout", message, {"Retry-After": "1"})
 
 
+def deadline_passed(milliseconds: float) -> Refused:
+    return Refused(200, "deadline", f"there was no result within {milliseconds:g} ms, the caller's deadline")
+
+
+def failed() -> Refused:
+    return Refused(500, "fault", "the service has failed on this request; its log says why")
+
+
 def too_large(message: str) -> Refused:
     return Refused(413, "too large", message)
 
@@ -46,3 +65,23 @@ def not_allowed() -> Refused:
 
 def unknown(what: str) -> Refused:
     return Refused(404, "unknown", f"there is no {what}")
+
+
+def of_user_error(error: UserError) -> Refused:
+    """What is wrong with what was sent; or, where the disk is full, with the service, whose log says so too."""
+    if any(_is_full_disk(cause) for cause in _causes(error)):
+        log.error("the disk is full: %s", error)
+        return Refused(507, "full disk", "the disk of the service is full: nothing was written")
+    return unreadable(str(without_paths(str(error))))
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__
+
+
+def _is_full_disk(error: BaseException) -> bool:
+    if isinstance(error, sqlite3.Error):
+        return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)

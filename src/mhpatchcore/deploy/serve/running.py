@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import socket
 from collections.abc import Callable
 from types import FrameType
+from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from mhpatchcore.errors import UserError
 
 GRACE = 60  # seconds for what was accepted
+IDLE = 20  # seconds after which a connection that asks nothing is closed
 BACKLOG = 512
 
 
@@ -37,19 +39,40 @@ class Server(uvicorn.Server):
         super().handle_exit(sig, frame)
 
 
+class Connection(AutoHTTPProtocol):  # type: ignore[misc,valid-type]
+    """One that is closed when it has been idle for long: uvicorn waits for ever for a first request, or half of one."""
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._look(None)
+
+    def _look(self, before: Any) -> None:
+        """Close it if nothing has been asked since the last look; else look again later."""
+        if self.transport.is_closing():
+            return
+        is_idle = self.cycle is None or self.cycle.response_complete
+        if is_idle and before == (self.cycle,):
+            self.transport.close()
+        else:
+            self.loop.call_later(IDLE, self._look, (self.cycle,))
+
+
 def run(app: FastAPI, host: str, port: int, ready: Callable[[], None]) -> None:
     """Serve until a signal comes; `ready` is called once requests are taken."""
-    sockets = listening(host, port)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    config = uvicorn.Config(
+    Server(config_of(app), ready).run(listening(host, port))
+
+
+def config_of(app: FastAPI) -> uvicorn.Config:
+    return uvicorn.Config(
         app,
+        http=Connection,
+        timeout_keep_alive=IDLE,
         log_config=None,
         access_log=False,
         server_header=False,
         backlog=BACKLOG,
         timeout_graceful_shutdown=GRACE,
     )
-    Server(config, ready).run(sockets)
 
 
 def listening(host: str, port: int) -> list[socket.socket]:
@@ -61,6 +84,8 @@ def listening(host: str, port: int) -> list[socket.socket]:
     try:
         for family, *_, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
             sockets.append(socket.create_server(address, family=family, backlog=BACKLOG))
+            # connections inherit it: without, an answer in two pieces waits for an acknowledgement, some 40 ms
+            sockets[-1].setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     except OSError as error:
         for one in sockets:
             one.close()

@@ -6,6 +6,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+Verdict = Literal["passed", "rejected", "no threshold"]
+DEADLINE = "Milliseconds from now, after which the answer is that the part is rejected, with this reason."
+
 
 class Problem(BaseModel):
     """Why there is no result, in one sentence."""
@@ -35,7 +38,10 @@ class SecondsAnswer(BaseModel):
 
 
 class PartAnswer(BaseModel):
-    """A scored part. `sha256` is that of the model file that judged it."""
+    """A part. `sha256` is that of the model file that judged it, `image_sha256` that of the image.
+
+    One that could not be judged is rejected, has a `reason` and no score. A `trial` is no part of the line.
+    """
 
     id: str
     at: str
@@ -43,27 +49,21 @@ class PartAnswer(BaseModel):
     name: str
     model: str
     sha256: str
-    score: float
+    image_sha256: str
+    score: float | None
     threshold: float | None
     p_value: float | None
-    verdict: Literal["passed", "rejected", "no threshold"]
+    verdict: Verdict
     is_rejected: bool | None
     defect: str | None = None
-    size: list[int]
+    is_like_known: bool | None = None
+    reason: str | None
+    trial: bool
+    size: list[int] | None
     regions: list[RegionAnswer]
     seconds: SecondsAnswer
     heatmap: str | None = None
     evidence: dict[str, Any] | None = None
-
-
-class BrokenAnswer(BaseModel):
-    """An image among others that has no result."""
-
-    id: None
-    part: str | None
-    name: str
-    model: str
-    error: str
 
 
 EXAMPLE: Any = {
@@ -75,11 +75,14 @@ EXAMPLE: Any = {
             "name": "000417.png",
             "model": "bottle",
             "sha256": "5be0…",
+            "image_sha256": "a3f1…",
             "score": 41.7,
             "threshold": 30.8,
             "p_value": 0.0099,
             "verdict": "rejected",
             "is_rejected": True,
+            "reason": None,
+            "trial": False,
             "size": [900, 900],
             "regions": [{"box": [210, 388, 266, 455], "area": 2415, "peak": 44.2, "peak_at": [236, 420]}],
             "seconds": {"queue": 0.0004, "decode": 0.009, "compute": 0.041},
@@ -93,7 +96,21 @@ class ScoreAnswer(BaseModel):
     """The results of all images that were sent, in their order."""
 
     model_config = ConfigDict(json_schema_extra={"example": EXAMPLE})
-    results: list[PartAnswer | BrokenAnswer]
+    results: list[PartAnswer]
+
+
+class RejectedAnswer(Problem):
+    """Why an image could not be judged, and the part that is rejected for it."""
+
+    results: list[PartAnswer] | None = None
+
+
+class SwapAnswer(BaseModel):
+    """What the last swap did to the verdicts on the last parts; a wild one may be the wrong model."""
+
+    parts: int
+    changed: int
+    is_wild: bool
 
 
 class ModelAnswer(BaseModel):
@@ -102,6 +119,7 @@ class ModelAnswer(BaseModel):
     model_config = ConfigDict(extra="allow")
     name: str
     file: str
+    product: str
     sha256: str
     threshold: float | None
     false_alarm: float
@@ -112,10 +130,14 @@ class ModelAnswer(BaseModel):
     loaded_at: str
     requests: int
     rejected: int
+    unjudged: int
+    trials: int
     observed_rate: float | None
     promised_rate: float | None
     alarm: bool
+    drift: bool
     problem: str | None
+    swap: SwapAnswer | None
 
 
 class RateAnswer(BaseModel):
@@ -125,13 +147,6 @@ class RateAnswer(BaseModel):
     threshold: float
     share: float
     recent_share: float | None
-
-
-class RateAsked(BaseModel):
-    """The share of good parts that may be rejected."""
-
-    model_config = ConfigDict(json_schema_extra={"example": {"false_alarm": 0.01}})
-    false_alarm: float
 
 
 BINARY: dict[str, Any] = {"schema": {"type": "string", "format": "binary"}}
@@ -153,12 +168,6 @@ SCORE_BODY: dict[str, Any] = {
                 }
             },
         },
-    }
-}
-RATE_BODY: dict[str, Any] = {
-    "requestBody": {
-        "required": True,
-        "content": {"application/json": {"schema": RateAsked.model_json_schema()}},
     }
 }
 INFER_BODY: dict[str, Any] = {
@@ -195,6 +204,11 @@ INFER_BODY: dict[str, Any] = {
 def answers(model: Any, *statuses: int) -> dict[int | str, dict[str, Any]]:
     """An answer of this shape, and those without a result, each with its sentence."""
     return {200: {"model": model}} | problems(*statuses)
+
+
+def scored(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """A verdict; under other statuses there is often a part, too, which could not be judged."""
+    return answers(ScoreAnswer) | {status: {"model": RejectedAnswer} for status in statuses}
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:

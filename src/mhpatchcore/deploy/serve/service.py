@@ -4,27 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import secrets
+import logging
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import scipy.ndimage  # these two are imported late elsewhere, and the first part on the line need not wait for that
 import scipy.stats  # noqa: F401
 
-from mhpatchcore.deploy.serve.answers import broken_answer, model_facts, part_answer
+from mhpatchcore.deploy.record import Record
+from mhpatchcore.deploy.serve.answers import model_facts, part_answer
+from mhpatchcore.deploy.serve.bodies import Receiving
 from mhpatchcore.deploy.serve.images import Sent, readable
+from mhpatchcore.deploy.serve.lane import Lane
 from mhpatchcore.deploy.serve.limits import Limits
 from mhpatchcore.deploy.serve.metrics import Metrics
 from mhpatchcore.deploy.serve.observed import Observed
 from mhpatchcore.deploy.serve.parts import Part, Parts
-from mhpatchcore.deploy.serve.pool import Pool
-from mhpatchcore.deploy.serve.refusals import Refused, not_allowed
+from mhpatchcore.deploy.serve.pool import Deadline, Pool
+from mhpatchcore.deploy.serve.refusals import Refused, failed
 from mhpatchcore.deploy.serve.registry import Registry, Served
 from mhpatchcore.result import Result
+
+log = logging.getLogger("mhpatchcore")
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,38 +38,77 @@ class Service:
     models: Registry
     limits: Limits
     token: str | None
+    record: Record | None
     pool: Pool
+    lane: Lane
     parts: Parts
+    receiving: Receiving
     observed: Observed
     metrics: Metrics
 
     @staticmethod
-    def of(places: Iterable[str | Path], limits: Limits | None = None, token: str | None = None) -> Service:
-        """Load the models (files, or folders of them)."""
+    def of(
+        places: Iterable[str | Path],
+        limits: Limits | None = None,
+        token: str | None = None,
+        record: Record | None = None,
+        other_product: bool = False,
+    ) -> Service:
+        """Load the models (files, or folders of them), and the last parts of the record."""
         limits = limits or Limits()
-        parts = Parts(limits.kept_parts, limits.kept_bytes)
-        models, observed = Registry(places), Observed()
-        return Service(models, limits, token, Pool(limits), parts, observed, Metrics())
+        models, pool = Registry(places, other_product), Pool(limits)
+        parts, receiving = Parts(limits.kept_parts, limits.kept_bytes), Receiving(limits.receiving_bytes)
+        for answer, image in record.newest(limits.kept_parts, limits.kept_bytes) if record else ():
+            parts.keep(Part(answer, Sent(image or b"", answer["name"], answer["part"])))
+        lane, observed = Lane(pool), Observed()
+        return Service(models, limits, token, record, pool, lane, parts, receiving, observed, Metrics())
 
-    async def score(self, name: str, images: Sequence[Sent]) -> list[Part | Refused]:
-        """Score images side by side; all of them meet the model that is served now, whatever happens meanwhile."""
-        served = self.models[name]
-        return list(await asyncio.gather(*(self._score_one(served, sent) for sent in images)))
+    async def score(
+        self, name: str, images: Sequence[Sent], *, deadline: Deadline | None = None, trial: bool = False
+    ) -> list[Part]:
+        """Score images side by side; all of them meet the model that is served now, whatever happens meanwhile.
 
-    async def _score_one(self, served: Served, sent: Sent) -> Part | Refused:
+        A part without a result is rejected. What somebody only tries out (`trial`) does not count as production.
+        """
+        served, deadline = self.models[name], deadline or Deadline.of(self.limits)
+        return await asyncio.gather(*(self._score_one(served, sent, deadline, trial) for sent in images))
+
+    async def _score_one(self, served: Served, sent: Sent, deadline: Deadline, trial: bool) -> Part:
+        asked = time.perf_counter()
         try:
             (result, decoding, computing), waited = await self.pool.run(
-                lambda: judged(served, sent, self.limits)
+                lambda: judged(served, sent, self.limits), deadline
             )
         except Refused as refused:
-            return refused
+            return await self.reject(served, sent, refused, trial, time.perf_counter() - asked)
+        except Exception:
+            log.exception("an image makes the service fail", extra={"model": served.name, "part": sent.part})
+            return await self.reject(served, sent, failed(), trial, time.perf_counter() - asked)
         seconds = {"queue": waited, "decode": decoding, "compute": computing}
-        id_, at = secrets.token_hex(8), datetime.now(UTC).isoformat(timespec="milliseconds")
-        answer = part_answer(id_, at, sent, served, result, seconds)
-        part = Part(answer, sent, result)
-        self.observed.add(served, result)
-        self.metrics.scored(served.name, result.verdict, seconds)
+        part = Part(part_answer(sent, served, result, seconds, trial), sent, result)
+        if not trial:
+            self.metrics.scored(served.name, result.verdict, seconds)
+        return self._added(served, part, sent)
+
+    async def reject(
+        self, served: Served, sent: Sent, refused: Refused, trial: bool = False, waited: float = 0.0
+    ) -> Part:
+        """A part that could not be judged. Its image is not kept to be looked at: that might fail in turn."""
+        await asyncio.to_thread(lambda: sent.sha256)
+        seconds = {"queue": waited, "decode": 0.0, "compute": 0.0}
+        answer = part_answer(sent, served, refused, seconds, trial)
+        self.metrics.refused(served.name, refused.reason)
+        return self._added(served, Part(answer, Sent(b"", sent.name, sent.part), refused=refused), sent)
+
+    def _added(self, served: Served, part: Part, sent: Sent) -> Part:
+        answer = part.answer
+        self.observed.add(served, part.result, answer["trial"])
         self.parts.add(part)
+        if self.record is not None:
+            self.record.add(answer, sent.content if isinstance(sent.content, bytes) else None)
+        level = logging.WARNING if part.refused else logging.INFO if answer["is_rejected"] else logging.DEBUG
+        about = {name: answer[name] for name in ("id", "part", "model", "score", "trial")}
+        log.log(level, "%s: %s", answer["verdict"], answer["reason"] or answer["name"], extra=about)
         return part
 
     def facts(self, served: Served) -> dict[str, Any]:
@@ -76,28 +119,30 @@ class Service:
         known = any(served.name == name for served in self.models.served)
         self.metrics.refused(name if known else "", refused.reason)
 
-    def check_token(self, given: str | None) -> None:
-        """Refuse who does not know the token; how long that takes says nothing about it."""
-        if self.token is not None and not hmac.compare_digest((given or "").encode(), self.token.encode()):
-            raise not_allowed()
+    def knows(self, token: str | None) -> bool:
+        """Whether somebody may ask; how long that takes says nothing about the token."""
+        return self.token is None or hmac.compare_digest((token or "").encode(), self.token.encode())
 
     def close(self) -> None:
         """No more requests from now on; what was accepted is answered, and streams end."""
         self.pool.closing = True
         self.parts.close()
 
+    def end(self) -> None:
+        """Wait for what is under way, and for the record."""
+        self.lane.end()
+        self.pool.end()
+        if self.record is not None:
+            self.record.close()
+
 
 def judged(served: Served, sent: Sent, limits: Limits) -> tuple[Result, float, float]:
     """The result of an image with its regions, and the seconds of decoding and of computing."""
     started = time.perf_counter()
+    _ = sent.sha256
     with readable(sent, limits.max_pixels) as source:
         image = served.detector.opened(source)
         decoded = time.perf_counter()
         result = served.detector.score_opened(image)
         _ = result.regions  # they take a map, which is made here and not on the thread of the event loop
     return result, decoded - started, time.perf_counter() - decoded
-
-
-def answered(outcome: Part | Refused, sent: Sent, served: Served) -> dict[str, Any]:
-    """What is told of one image among many."""
-    return broken_answer(sent, served, outcome.message) if isinstance(outcome, Refused) else outcome.answer

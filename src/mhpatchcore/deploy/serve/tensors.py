@@ -52,9 +52,9 @@ class Output:
         return list(self.values.shape) if isinstance(self.values, np.ndarray) else [len(self.values)]
 
 
-def asked(body: bytes, json_length: str | None, most: int) -> Asked:
-    """Read a request of at most `most` images."""
-    document, data = _document(body, json_length)
+def asked(body: bytes, json_length: str | None, most_json: int, most: int) -> Asked:
+    """Read a request of at most `most` images, and `most_json` bytes of JSON."""
+    document, data = _document(body, json_length, most_json)
     tensors = document.get("inputs")
     if not isinstance(tensors, list) or len(tensors) != 1 or not isinstance(tensors[0], dict):
         raise _wrong("give one input, the image")
@@ -92,12 +92,16 @@ def answer(
     return b"".join([text, *data]), len(text) if data else None
 
 
-def _document(body: bytes, json_length: str | None) -> tuple[dict[str, Any], bytes]:
+def _document(body: bytes, json_length: str | None, most: int) -> tuple[dict[str, Any], bytes]:
     length = len(body)
     if json_length is not None:
         if not (json_length.isascii() and json_length.isdigit() and int(json_length[:12]) <= len(body)):
             raise _wrong("Inference-Header-Content-Length is longer than the body")
         length = int(json_length)
+    if length > most:
+        raise too_large(
+            f"the JSON has more than {most} bytes, the most that are taken: send tensors as binary data"
+        )
     try:
         document = json.loads(body[:length])
     except (ValueError, RecursionError):

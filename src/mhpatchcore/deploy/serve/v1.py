@@ -1,27 +1,28 @@
-"""The plain API: post an image, get a verdict; look at models and at the last parts; listen to what is scored."""
+"""The plain API: post an image, get a verdict; look at models."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+import logging
+from contextlib import suppress
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Query, Request
-from fastapi.responses import JSONResponse, Response, StreamingResponse
+from fastapi.responses import JSONResponse, Response
 
-from mhpatchcore.deploy.serve import answers, pictures, schema
-from mhpatchcore.deploy.serve.bodies import images_of, json_of
+from mhpatchcore.deploy.serve import answers, drawn, pictures, schema
+from mhpatchcore.deploy.serve.bodies import images_of, name_in
+from mhpatchcore.deploy.serve.images import Sent
 from mhpatchcore.deploy.serve.parts import Part
-from mhpatchcore.deploy.serve.refusals import Refused, busy, unreadable
-from mhpatchcore.deploy.serve.registry import in_its_place
-from mhpatchcore.deploy.serve.service import Service, answered
-from mhpatchcore.errors import UserError
-from mhpatchcore.report.drawing import SCREEN
+from mhpatchcore.deploy.serve.pool import Deadline
+from mhpatchcore.deploy.serve.refusals import Refused, not_allowed
+from mhpatchcore.deploy.serve.service import Service
 from mhpatchcore.runtime.texts import representable
 
-SILENCE = 10.0  # seconds after which a stream says that it is still there
-MOST_LISTENERS = 64
+SLOWED = 1.0  # seconds that an answer to a wrong token takes
+NO_PART = (400, 429, 503)  # statuses of requests that come again, or whose sender is gone
+log = logging.getLogger("mhpatchcore")
 
 
 # both are coroutines because FastAPI calls plain functions on other threads, which takes longer than they do
@@ -31,10 +32,25 @@ async def service_of(request: Request) -> Service:
 
 
 async def check_token(request: Request) -> None:
-    """Everything but the page itself and the health of the service is for those who know the token."""
+    """Everything but the page itself and the health of the service is for those who know the token.
+
+    A wrong one is logged, and answered late: guessing takes time.
+    """
     scheme, _, given = request.headers.get("authorization", "").partition(" ")
     service: Service = request.app.state.service
-    service.check_token(given if scheme.lower() == "bearer" else None)
+    if service.knows(given if scheme.lower() == "bearer" else None):
+        return
+    if given:
+        log.warning("a wrong token from %s", request.client.host if request.client else "somebody unknown")
+        await asyncio.sleep(SLOWED)
+    raise not_allowed()
+
+
+def rejected(part: Part) -> JSONResponse:
+    """Why a part could not be judged, with that part."""
+    assert part.refused is not None
+    told = {"error": part.refused.message, "results": [part.answer]}
+    return JSONResponse(told, part.refused.status, part.refused.headers)
 
 
 Known = Annotated[Service, Depends(service_of)]
@@ -56,7 +72,7 @@ async def model(name: str, service: Known) -> JSONResponse:
 
 @router.post(
     "/models/{name}/score",
-    responses=schema.answers(schema.ScoreAnswer, 404, 408, 413, 415, 422, 429, 503),
+    responses=schema.scored(404, 408, 413, 415, 422, 429, 500, 503),
     openapi_extra=schema.SCORE_BODY,
 )
 async def score(
@@ -69,29 +85,39 @@ async def score(
         Query(description="The heatmap: a link to it, the picture itself as a data URL, or nothing."),
     ] = "link",
     evidence: Annotated[bool, Query(description="The normal patches it was compared with, too.")] = False,
+    deadline_ms: Annotated[float | None, Query(gt=0, description=schema.DEADLINE)] = None,
+    trial: Annotated[
+        bool, Query(description="Only tried out: it does not count in rates, alarms and drift.")
+    ] = False,
 ) -> Response:
     """Score one image (its file as the body) or many (multipart/form-data, field `images`).
 
     With `Accept: image/png` a single image is answered by its heatmap, and the verdict is in headers.
     """
-    with service.pool.place():
-        served = service.models[name]
+    deadline = Deadline.of(service.limits, deadline_ms)
+    served = service.models[name]
+    service.pool.check()
+    try:
         images, several = await images_of(request, service.limits, part or [])
-        outcomes = await service.score(name, images)
-        alone = outcomes[0]
-        if not several and isinstance(alone, Refused):
-            raise alone
-        if isinstance(alone, Part) and len(outcomes) == 1 and _wants_png(request):
-            png = await _drawn(service, lambda: pictures.heatmap(alone))
-            return Response(png, media_type="image/png", headers=_verdict_headers(alone))
-        results = []
-        for outcome, sent in zip(outcomes, images, strict=True):
-            told = answered(outcome, sent, served)
-            if isinstance(outcome, Refused):
-                service.count_refused(name, outcome)
-            else:
-                told = told | await _extras(service, outcome, map, evidence)
-            results.append(told)
+    except Refused as refused:
+        if refused.status not in NO_PART:
+            unread = Sent(b"", name_in(request), part[0] if part else None)
+            return rejected(await service.reject(served, unread, refused, trial))
+        raise
+    with service.pool.place():
+        parts = await service.score(name, images, deadline=deadline, trial=trial)
+    alone = parts[0]
+    if not several and alone.refused is not None and alone.refused.status != 200:
+        return rejected(alone)
+    extras = [dict[str, Any]() for _ in parts]
+    with suppress(TimeoutError):  # a verdict in time matters more than its picture
+        async with asyncio.timeout_at(deadline.at):
+            if alone.result is not None and len(parts) == 1 and _wants_png(request):
+                png = await drawn.heat(request, service, alone, "overlay")
+                return Response(png, media_type="image/png", headers=_verdict_headers(alone))
+            for one, more in zip(parts, extras, strict=True):
+                await _add_extras(more, request, service, one, map, evidence)
+    results = [one.answer | more for one, more in zip(parts, extras, strict=True)]
     return JSONResponse({"results": results})
 
 
@@ -100,30 +126,6 @@ async def rates(name: str, service: Known) -> JSONResponse:
     """What other rates of false alarms would mean, on the calibration scores and on the last parts."""
     served = service.models[name]
     return JSONResponse(answers.rates(served.detector.calibration, service.observed.scores(served)))
-
-
-@router.put(
-    "/models/{name}/threshold",
-    responses=schema.answers(schema.ModelAnswer, 404, 409, 413, 415, 422),
-    openapi_extra=schema.RATE_BODY,
-)
-async def set_threshold(name: str, request: Request, service: Known) -> JSONResponse:
-    """Set another rate of false alarms. The model file is written anew, with the step in its history."""
-    served = service.models[name]
-    asked = await json_of(request, service.limits)
-    rate = asked.get("false_alarm") if isinstance(asked, dict) else None
-    if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate < 1:
-        raise unreadable('give a rate between 0 and 1: {"false_alarm": 0.01}')
-    if not served.detector.calibration.n:
-        raise Refused(
-            409, "no calibration", "the model has no calibration scores: calibrate it with images first"
-        )
-    new = served.detector.calibrated(float(rate))
-    try:
-        served = await asyncio.to_thread(service.models.install, name, new)
-    except UserError as error:
-        raise Refused(409, "not written", in_its_place(error, served.path)) from error
-    return JSONResponse(service.facts(served))
 
 
 @router.get("/models/{name}/drift", responses=schema.problems(404))
@@ -136,99 +138,16 @@ async def drift(name: str, service: Known) -> JSONResponse:
     return JSONResponse(representable(told | {"scores": scores}))
 
 
-@router.get("/parts", responses=schema.answers(list[schema.PartAnswer]))
-async def parts(
-    service: Known,
-    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
-    model: str | None = None,
-    verdict: Literal["passed", "rejected", "no threshold"] | None = None,
-) -> JSONResponse:
-    """The last parts, the newest first."""
-    return JSONResponse(service.parts.newest(limit, model, verdict))
-
-
-@router.get("/parts/{id_}/image.jpg", response_class=Response, responses=schema.problems(404))
-async def part_image(
-    id_: str, service: Known, longest: Annotated[int, Query(ge=16, le=4096)] = SCREEN
-) -> Response:
-    """The image of one of the last parts, at the size of a screen, or with its longer side as asked for."""
-    part = service.parts[id_]
-    return Response(await _drawn(service, lambda: pictures.picture(part, longest)), media_type="image/jpeg")
-
-
-@router.get("/parts/{id_}/heatmap.png", response_class=Response, responses=schema.problems(404))
-async def part_heatmap(id_: str, service: Known, style: pictures.Style = "overlay") -> Response:
-    """The heat over the image (overlay), or alone on a transparent ground (layer); or the outlines so (outline)."""
-    part = service.parts[id_]
-    return Response(await _drawn(service, lambda: pictures.heatmap(part, style)), media_type="image/png")
-
-
-@router.get("/parts/{id_}/evidence.png", response_class=Response, responses=schema.problems(404))
-async def part_evidence_picture(id_: str, service: Known) -> Response:
-    """One picture of the normal patches that the part was compared with."""
-    part = service.parts[id_]
-    detector = service.models[part.model].detector
-    png = await _drawn(service, lambda: pictures.evidence_picture(part, detector))
-    return Response(png, media_type="image/png")
-
-
-@router.get("/parts/{id_}/evidence.json", responses=schema.problems(404))
-async def part_evidence(id_: str, service: Known) -> JSONResponse:
-    """The same in numbers, each patch with a small picture."""
-    part = service.parts[id_]
-    detector = service.models[part.model].detector
-    return JSONResponse(await _drawn(service, lambda: pictures.evidence_facts(part, detector)))
-
-
-@router.get("/parts/{id_}", responses=schema.answers(schema.PartAnswer, 404))
-async def one_part(id_: str, service: Known) -> JSONResponse:
-    """One of the last parts."""
-    return JSONResponse(service.parts[id_].answer)
-
-
-@router.get("/events", response_class=StreamingResponse, responses=schema.problems(429, 503))
-async def events(service: Known) -> StreamingResponse:
-    """Server-sent events: `part` for every part that is scored from now on, `model` for every model that is swapped."""
-    if service.parts.listeners >= MOST_LISTENERS:
-        raise busy(10)
-    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    return StreamingResponse(_stream(service), media_type="text/event-stream", headers=headers)
-
-
-async def _stream(service: Service) -> AsyncIterator[str]:
-    with service.parts.listening() as queue:
-        yield ": here\n\n"
-        while True:
-            try:
-                event = await asyncio.wait_for(queue.get(), SILENCE)
-            except TimeoutError:
-                yield ": still here\n\n"
-                continue
-            if event is None:
-                return
-            yield f"event: {event[0]}\ndata: {json.dumps(event[1])}\n\n"
-
-
-async def _extras(service: Service, part: Part, heat: str, evidence: bool) -> dict[str, Any]:
-    """The heatmap and the evidence of a part, as they were asked for."""
-    extras: dict[str, Any] = {}
-    if heat == "link":
+async def _add_extras(
+    extras: dict[str, Any], request: Request, service: Service, part: Part, heat: str, evidence: bool
+) -> None:
+    """The heatmap and the evidence of a part, as they were asked for; one without a result has none."""
+    if part.result is not None and heat == "link":
         extras["heatmap"] = f"/v1/parts/{part.id}/heatmap.png"
-    elif heat == "png":
-        extras["heatmap"] = pictures.data_url(await _drawn(service, lambda: pictures.heatmap(part)))
-    if evidence:
-        detector = service.models[part.model].detector
-        extras["evidence"] = await _drawn(service, lambda: pictures.evidence_facts(part, detector))
-    return extras
-
-
-async def _drawn(service: Service, work: Callable[[], Any]) -> Any:
-    """Draw on the threads that score: pictures are work like any other."""
-    try:
-        drawn, _ = await service.pool.run(work)
-    except UserError as error:
-        raise unreadable(str(error)) from error
-    return drawn
+    if part.result is not None and heat == "png":
+        extras["heatmap"] = pictures.data_url(await drawn.heat(request, service, part, "overlay"))
+    if part.result is not None and evidence:
+        extras["evidence"] = json.loads(await drawn.evidence(request, service, part))
 
 
 def _wants_png(request: Request) -> bool:

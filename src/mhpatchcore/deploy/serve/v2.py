@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
+from math import nan
 from typing import Annotated, Any
 
 import numpy as np
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import JSONResponse, Response
 
 from mhpatchcore import __version__
@@ -14,11 +16,12 @@ from mhpatchcore.deploy.serve import schema
 from mhpatchcore.deploy.serve.bodies import body_of
 from mhpatchcore.deploy.serve.images import Sent
 from mhpatchcore.deploy.serve.parts import Part
+from mhpatchcore.deploy.serve.pool import Deadline
 from mhpatchcore.deploy.serve.refusals import Refused, unknown
 from mhpatchcore.deploy.serve.registry import Served
 from mhpatchcore.deploy.serve.service import Service
 from mhpatchcore.deploy.serve.tensors import HEADER, Output, answer, asked
-from mhpatchcore.deploy.serve.v1 import check_token, service_of
+from mhpatchcore.deploy.serve.v1 import check_token, rejected, service_of
 
 Known = Annotated[Service, Depends(service_of)]
 health = APIRouter(prefix="/v2", tags=["v2"])
@@ -33,6 +36,13 @@ OUTPUTS = {
     "threshold": ("FP64", [-1]),
     "is_rejected": ("BOOL", [-1]),
     "map": ("FP32", [-1, -1, -1]),
+}
+REJECTED: dict[str, Any] = {  # what is told of a part whose deadline has passed
+    "score": nan,
+    "p_value": nan,
+    "verdict": "rejected",
+    "threshold": nan,
+    "is_rejected": True,
 }
 
 
@@ -79,35 +89,41 @@ async def model_ready(name: str, service: Known, version: str = VERSION) -> JSON
 
 @router.post(
     "/models/{name}/infer",
-    responses=schema.problems(400, 404, 408, 413, 415, 422, 429, 503),
+    responses=schema.problems(400, 404, 408, 413, 415, 422, 429, 500, 503),
     openapi_extra=schema.INFER_BODY,
 )
 @router.post(
     "/models/{name}/versions/{version}/infer",
-    responses=schema.problems(400, 404, 408, 413, 415, 422, 429, 503),
+    responses=schema.problems(400, 404, 408, 413, 415, 422, 429, 500, 503),
     openapi_extra=schema.INFER_BODY,
     include_in_schema=False,
 )
-async def infer(name: str, request: Request, service: Known, version: str = VERSION) -> Response:
+async def infer(
+    name: str,
+    request: Request,
+    service: Known,
+    version: str = VERSION,
+    deadline_ms: Annotated[float | None, Query(gt=0, description=schema.DEADLINE)] = None,
+) -> Response:
     """Score images: arrays (H, W), (H, W, 3) or (N, H, W, 3), or files as BYTES. The map is given on request."""
+    deadline = Deadline.of(service.limits, deadline_ms)
+    _known(service, name, version)
+    service.pool.check()
+    json_length, limits = request.headers.get(HEADER), service.limits
+    body = await body_of(request, limits, limits.max_json if json_length is None else limits.max_bytes)
+    wanted = await asyncio.to_thread(asked, body, json_length, limits.max_json, limits.max_images)
+    names = tuple(wanted.outputs) or USUAL
+    for one in names:
+        if one not in OUTPUTS:
+            raise Refused(400, "input", f"there is no such output; there are: {', '.join(OUTPUTS)}")
+    given = dict(enumerate(wanted.parts or ((wanted.id,) if wanted.id else ())))
+    images = [Sent(content, "image", given.get(i)) for i, content in enumerate(wanted.images)]
     with service.pool.place():
-        _known(service, name, version)
-        wanted = asked(
-            await body_of(request, service.limits), request.headers.get(HEADER), service.limits.max_images
-        )
-        names = tuple(wanted.outputs) or USUAL
-        for one in names:
-            if one not in OUTPUTS:
-                raise Refused(400, "input", f"there is no such output; there are: {', '.join(OUTPUTS)}")
-        parts = dict(enumerate(wanted.parts or ((wanted.id,) if wanted.id else ())))
-        images = [Sent(content, "image", parts.get(i)) for i, content in enumerate(wanted.images)]
-        outcomes = await service.score(name, images)
-        scored = []
-        for outcome in outcomes:
-            if isinstance(outcome, Refused):
-                raise outcome
-            scored.append(outcome)
-        outputs, _ = await service.pool.run(lambda: [_output(one, scored) for one in names])
+        parts = await service.score(name, images, deadline=deadline)
+    for part in parts:
+        if part.refused is not None and part.refused.status != 200:
+            return rejected(part)
+    outputs = await asyncio.to_thread(lambda: [_output(one, parts) for one in names])
     binary = {one: wanted.outputs.get(one, wanted.binary) for one in names}
     body, length = answer(name, wanted.id, outputs, binary)
     if length is None:
@@ -124,12 +140,14 @@ def _known(service: Service, name: str, version: str) -> Served:
 
 def _output(name: str, parts: Sequence[Part]) -> Output:
     """One output of all images; maps must have one size."""
-    kind = OUTPUTS[name][0]
+    kind, results = OUTPUTS[name][0], [part.result for part in parts]
     if name == "map":
-        sizes = {part.result.size for part in parts}
-        if len(sizes) > 1:
-            raise Refused(400, "input", "images of several sizes have no map in common: send them one by one")
-        maps = [part.result.map_over((0, 0, *part.result.size), *part.result.size) for part in parts]
+        sizes = {result.size for result in results if result is not None}
+        if len(sizes) != 1 or None in results:
+            raise Refused(400, "input", "images of several sizes, or without a result, have no map in common")
+        maps = [
+            result.map_over((0, 0, *result.size), *result.size) for result in results if result is not None
+        ]
         return Output(name, kind, np.stack(maps))
-    values: list[Any] = [getattr(part.result, name) for part in parts]
+    values = [REJECTED[name] if result is None else getattr(result, name) for result in results]
     return Output(name, kind, values if kind == "BYTES" else np.array(values))

@@ -1,0 +1,330 @@
+"""A durable record of every verdict, in one SQLite file beside the models.
+
+A thread of its own writes it, so no verdict waits for the disk. All that has come meanwhile is one transaction: a kill
+or a power cut loses the last moment at most, and never half a row. What is older than it should be goes with the same
+transactions. While the disk fails verdicts wait, up to a number; what is lost beyond that is counted and logged.
+
+Times are in UTC. `sha256` is that of the model file, `image_sha256` that of the image.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import queue
+import sqlite3
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from mhpatchcore.errors import UserError
+
+log = logging.getLogger("mhpatchcore")
+FILE = "verdicts.sqlite"
+KIND, SCHEMA = 0x6D68_7076, 1  # what the file says it is: "mhpv"
+MOST_WAITING = 10_000  # verdicts, and of them that many with their images:
+IMAGES_WAITING = 50
+AT_ONCE = 500  # rows of a transaction
+GOING = 1000  # rows that go with a transaction, at most
+AGAIN = 1.0  # seconds after which a write that failed is tried again
+CLOSING = 10.0  # seconds for the last write
+LOCKED = 20.0  # seconds for another process to finish its write
+
+COLUMNS = {
+    "id": "TEXT NOT NULL",
+    "at": "TEXT NOT NULL",
+    "part": "TEXT",
+    "name": "TEXT NOT NULL",
+    "model": "TEXT NOT NULL",
+    "sha256": "TEXT NOT NULL",
+    "score": "REAL",
+    "threshold": "REAL",
+    "p_value": "REAL",
+    "verdict": "TEXT NOT NULL",
+    "reason": "TEXT",
+    "trial": "INTEGER NOT NULL",
+    "height": "INTEGER",
+    "width": "INTEGER",
+    "regions": "TEXT NOT NULL",
+    "queue": "REAL NOT NULL",
+    "decode": "REAL NOT NULL",
+    "compute": "REAL NOT NULL",
+    "image_sha256": "TEXT NOT NULL",
+}
+NAMES = ", ".join(COLUMNS)
+SAME = ("id", "at", "part", "name", "model", "sha256", "score", "threshold", "p_value", "verdict", "reason")
+PHASES = ("queue", "decode", "compute")
+TABLES = (
+    "CREATE TABLE verdicts (n INTEGER PRIMARY KEY AUTOINCREMENT, "
+    + ", ".join(f'"{name}" {kind}' for name, kind in COLUMNS.items())
+    + ")",
+    "CREATE INDEX times ON verdicts (at)",
+    "CREATE TABLE images (n INTEGER PRIMARY KEY REFERENCES verdicts ON DELETE CASCADE, bytes INTEGER NOT NULL, "
+    "image BLOB NOT NULL)",
+    "CREATE INDEX sizes ON images (n, bytes)",
+    f"PRAGMA application_id = {KIND}",
+    f"PRAGMA user_version = {SCHEMA}",
+)
+Answer = dict[str, Any]  # a part, as the service tells it
+Entry = tuple[Answer, bytes | None]  # with its image
+IMAGES = ("none", "rejected", "all")
+
+
+@dataclass(frozen=True)
+class Keeping:
+    """What stays in a record: verdicts by their age and number, images by a rule and their bytes."""
+
+    days: float = 365
+    rows: int = 2_000_000
+    images: str = "none"
+    image_bytes: int = 2_000_000_000
+
+    def __post_init__(self) -> None:
+        if self.images not in IMAGES:
+            raise UserError(f"images are kept by one of {', '.join(IMAGES)}, not {self.images!r}")
+
+    def wants_image(self, answer: Answer) -> bool:
+        return self.images == "all" or (self.images == "rejected" and answer["verdict"] == "rejected")
+
+
+@dataclass(frozen=True)
+class Query:
+    """Which verdicts: from a time on, before another, of a model, of a kind; of these the first so many."""
+
+    since: datetime | None = None
+    until: datetime | None = None
+    model: str | None = None
+    verdict: str | None = None
+    limit: int = -1
+
+    def sql(self) -> tuple[str, list[Any]]:
+        given = {
+            "at >= ?": self.since and in_utc(self.since),
+            "at < ?": self.until and in_utc(self.until),
+            "model = ?": self.model,
+            "verdict = ?": self.verdict,
+        }
+        wanted = {condition: value for condition, value in given.items() if value is not None}
+        where = f"WHERE {' AND '.join(wanted)}" if wanted else ""
+        return f"SELECT {NAMES} FROM verdicts {where} ORDER BY n LIMIT ?", [*wanted.values(), self.limit]
+
+
+class Record:
+    """The record of a running service: `add` never waits; `close` writes what is left."""
+
+    def __init__(self, path: Path, keeping: Keeping | None = None) -> None:
+        self.path, self._keeping = path, keeping or Keeping()
+        self.lost, self.problem = 0, ""
+        self._waiting: queue.Queue[Entry | None] = queue.Queue(MOST_WAITING)
+        self._ending = threading.Event()
+        with closing(_made(path)):
+            pass
+        self._thread = threading.Thread(target=self._write, name="record", daemon=True)
+        self._thread.start()
+
+    @property
+    def waiting(self) -> int:
+        return self._waiting.qsize()
+
+    def add(self, answer: Answer, image: bytes | None) -> None:
+        keeps = self._keeping.wants_image(answer) and self.waiting < IMAGES_WAITING
+        try:
+            self._waiting.put_nowait((answer, image if keeps else None))
+        except queue.Full:
+            self._lose(1)
+
+    def newest(self, most: int, most_bytes: int) -> list[Entry]:
+        """The last parts, the oldest first, with their images where they were kept, up to so many bytes."""
+        found: list[Entry] = []
+        with _readable(self.path) as db:
+            rows = db.execute(
+                f"SELECT {NAMES}, bytes, image FROM verdicts LEFT JOIN images USING (n) ORDER BY n DESC LIMIT ?",
+                (most,),
+            )
+            for *row, size, image in rows:
+                most_bytes -= size or 0
+                found.append((answer_of(row), image if most_bytes >= 0 else None))
+        return found[::-1]
+
+    def close(self) -> None:
+        """Write what is left, and end."""
+        self._ending.set()
+        with suppress(queue.Full):
+            self._waiting.put_nowait(None)  # wakes the thread up
+        self._thread.join(CLOSING)
+        if self._thread.is_alive():
+            self._lose(self.waiting)
+
+    def _write(self) -> None:
+        batch: list[Entry] = []
+        db: sqlite3.Connection | None = None
+        while batch or not (self._ending.is_set() and self._waiting.empty()):
+            batch = batch or self._batch()
+            try:
+                if db is None or not self.path.exists():
+                    db = _made(self.path)
+                _add(db, batch, self._keeping)
+                batch, self.problem = [], ""
+            except (sqlite3.Error, UserError) as error:
+                if not self.problem:
+                    log.error("verdicts cannot be recorded now, and wait: %s", error)
+                self.problem, db = str(error), None
+                if self._ending.is_set():
+                    self._lose(len(batch) + len(list(self._drained(MOST_WAITING))))
+                    return
+                self._ending.wait(AGAIN)
+            except Exception:  # one batch must not end the record
+                log.exception("verdicts cannot be recorded")
+                self._lose(len(batch))
+                batch = []
+        if db is not None:
+            db.close()
+
+    def _batch(self) -> list[Entry]:
+        """All that waits, once there is something."""
+        first = self._waiting.get()
+        return [*([] if first is None else [first]), *self._drained(AT_ONCE - 1)]
+
+    def _drained(self, most: int) -> Iterator[Entry]:
+        with suppress(queue.Empty):
+            for _ in range(most):
+                entry = self._waiting.get_nowait()
+                if entry is not None:
+                    yield entry
+
+    def _lose(self, n: int) -> None:
+        if n and not self.lost:
+            log.error("verdicts are not recorded: %s", self.problem or "the record cannot keep up")
+        self.lost += n
+
+
+def beside(place: Path) -> Path:
+    """The record of a folder of models, or of that in which a model lies."""
+    return (place if place.is_dir() else place.parent) / FILE
+
+
+def verdicts(path: Path, query: Query) -> Iterator[Answer]:
+    """The verdicts of a record, the oldest first."""
+    with _readable(path) as db:
+        for row in db.execute(*query.sql()):
+            yield answer_of(row)
+
+
+def row_of(answer: Answer) -> dict[str, Any]:
+    """A part as the service tells it, as a flat row of plain values."""
+    height, width = answer["size"] or (None, None)
+    return {
+        **{name: answer[name] for name in SAME},
+        "trial": answer["trial"],
+        "height": height,
+        "width": width,
+        "regions": json.dumps(answer["regions"]),
+        **{phase: answer["seconds"][phase] for phase in PHASES},
+        "image_sha256": answer["image_sha256"],
+    }
+
+
+def answer_of(row: Any) -> Answer:
+    """The part that a row was made of."""
+    facts = dict(zip(COLUMNS, row, strict=True))
+    judged = facts["verdict"] != "no threshold"
+    return {
+        **{name: facts[name] for name in SAME},
+        "is_rejected": facts["verdict"] == "rejected" if judged else None,
+        "trial": bool(facts["trial"]),
+        "size": None if facts["height"] is None else [facts["height"], facts["width"]],
+        "regions": json.loads(facts["regions"]),
+        "seconds": {phase: facts[phase] for phase in PHASES},
+        "image_sha256": facts["image_sha256"],
+    }
+
+
+def in_utc(time: datetime) -> str:
+    """A time as it stands in a record; one without an offset is in UTC already.
+
+    >>> in_utc(datetime.fromisoformat("2026-11-18T08:30:00+01:00"))
+    '2026-11-18T07:30:00.000+00:00'
+    """
+    aware = time if time.tzinfo else time.replace(tzinfo=UTC)
+    try:
+        return aware.astimezone(UTC).isoformat(timespec="milliseconds")
+    except OverflowError:
+        raise UserError(f"{time} is out of range: give a time such as 2026-11-18T08:30:00Z") from None
+
+
+def _add(db: sqlite3.Connection, batch: Sequence[Entry], keeping: Keeping) -> None:
+    marks = ", ".join(f":{name}" for name in COLUMNS)
+    with db:
+        db.execute("BEGIN IMMEDIATE")
+        for answer, image in batch:
+            added = db.execute(f"INSERT INTO verdicts ({NAMES}) VALUES ({marks})", row_of(answer))
+            if image is not None:
+                db.execute("INSERT INTO images VALUES (?, ?, ?)", (added.lastrowid, len(image), image))
+        _let_go_of_rows(db, keeping)
+        _let_go_of_images(db, keeping.image_bytes)
+
+
+def _let_go_of_rows(db: sqlite3.Connection, keeping: Keeping) -> None:
+    """Some of those that are too old or too many, with their images."""
+    oldest = in_utc(datetime.now(UTC) - timedelta(days=keeping.days))
+    (last,) = db.execute("SELECT coalesce(max(n), 0) FROM verdicts").fetchone()
+    for condition, value in (("at < ?", oldest), ("n <= ?", last - keeping.rows)):
+        found = f"SELECT n FROM verdicts WHERE {condition} LIMIT {GOING}"
+        db.execute(f"DELETE FROM verdicts WHERE n IN ({found})", (value,))
+
+
+def _let_go_of_images(db: sqlite3.Connection, most_bytes: int) -> None:
+    """The oldest of those that are too much."""
+    (too_much,) = db.execute("SELECT coalesce(sum(bytes), 0) - ? FROM images", (most_bytes,)).fetchone()
+    while too_much > 0:
+        n, size = db.execute("SELECT n, bytes FROM images ORDER BY n LIMIT 1").fetchone()
+        db.execute("DELETE FROM images WHERE n = ?", (n,))
+        too_much -= size
+
+
+def _made(path: Path) -> sqlite3.Connection:
+    """A connection that writes, to a record that is made where there is none."""
+    try:
+        db = sqlite3.connect(path, LOCKED, isolation_level=None)
+        if not _is_new(db):
+            _check(db, path)
+        for setting in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
+            db.execute(f"PRAGMA {setting}")
+        with db:
+            db.execute("BEGIN IMMEDIATE")
+            if _is_new(db):  # and no other process was faster
+                for statement in TABLES:
+                    db.execute(statement)
+    except sqlite3.Error as error:
+        raise UserError(
+            f"cannot use the record {path}: {error}; check its folder and free space, or name another: --record FILE"
+        ) from error
+    return db
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[sqlite3.Connection]:
+    """A connection that only reads; one thread after the other may use it."""
+    try:
+        if not path.is_file():
+            raise UserError(f"there is no record {path}: `serve` writes {FILE} beside its models")
+        address = f"{path.absolute().as_uri()}?mode=ro"
+        with closing(sqlite3.connect(address, LOCKED, uri=True, check_same_thread=False)) as db:
+            _check(db, path)
+            yield db
+    except sqlite3.Error as error:
+        raise UserError(f"cannot read the record {path}: {error}; check that it is one") from error
+
+
+def _is_new(db: sqlite3.Connection) -> bool:
+    return bool(db.execute("SELECT count(*) = 0 FROM sqlite_schema").fetchone()[0])
+
+
+def _check(db: sqlite3.Connection, path: Path) -> None:
+    kind, schema = (db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version"))
+    if (kind, schema) != (KIND, SCHEMA):
+        raise UserError(f"{path} is not a record of this version: move it away, or name another")

@@ -1,0 +1,95 @@
+"""The last parts: what was answered, pictures of them, and a stream of those that come."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query, Request
+from fastapi.responses import JSONResponse, Response, StreamingResponse
+
+from mhpatchcore.deploy.serve import drawn, pictures, schema
+from mhpatchcore.deploy.serve.refusals import busy
+from mhpatchcore.deploy.serve.service import Service
+from mhpatchcore.deploy.serve.v1 import check_token, service_of
+from mhpatchcore.report.drawing import SCREEN
+
+Known = Annotated[Service, Depends(service_of)]
+router = APIRouter(prefix="/v1", tags=["v1"], dependencies=[Depends(check_token)])
+SILENCE = 10.0  # seconds after which a stream says that it is still there
+MOST_LISTENERS = 64
+PICTURE = schema.problems(404, 422, 429, 503)
+
+
+@router.get("/parts", responses=schema.answers(list[schema.PartAnswer]))
+async def parts(
+    service: Known,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+    model: str | None = None,
+    verdict: schema.Verdict | None = None,
+) -> JSONResponse:
+    """The last parts, the newest first."""
+    return JSONResponse(service.parts.newest(limit, model, verdict))
+
+
+@router.get("/parts/{id_}/image.jpg", response_class=Response, responses=PICTURE)
+async def part_image(
+    id_: str, request: Request, service: Known, longest: Annotated[int, Query(ge=16, le=4096)] = SCREEN
+) -> Response:
+    """The image of one of the last parts, at the size of a screen, or with its longer side as asked for."""
+    return _kept(await drawn.image(request, service, service.parts[id_], longest), "image/jpeg")
+
+
+@router.get("/parts/{id_}/heatmap.png", response_class=Response, responses=PICTURE)
+async def part_heatmap(
+    id_: str, request: Request, service: Known, style: pictures.Style = "overlay"
+) -> Response:
+    """The heat over the image (overlay), or alone on a transparent ground (layer); or the outlines so (outline)."""
+    return _kept(await drawn.heat(request, service, service.parts[id_], style), "image/png")
+
+
+@router.get("/parts/{id_}/evidence.png", response_class=Response, responses=PICTURE)
+async def part_evidence_picture(id_: str, request: Request, service: Known) -> Response:
+    """One picture of the normal patches that the part was compared with."""
+    return _kept(await drawn.evidence_figure(request, service, service.parts[id_]), "image/png")
+
+
+@router.get("/parts/{id_}/evidence.json", responses=PICTURE)
+async def part_evidence(id_: str, request: Request, service: Known) -> Response:
+    """The same in numbers, each patch with a small picture."""
+    return _kept(await drawn.evidence(request, service, service.parts[id_]), "application/json")
+
+
+@router.get("/parts/{id_}", responses=schema.answers(schema.PartAnswer, 404))
+async def one_part(id_: str, service: Known) -> JSONResponse:
+    """One of the last parts."""
+    return JSONResponse(service.parts[id_].answer)
+
+
+@router.get("/events", response_class=StreamingResponse, responses=schema.problems(429, 503))
+async def events(service: Known) -> StreamingResponse:
+    """Server-sent events: `part` for every part that is scored from now on, `model` for every model that is swapped."""
+    if service.parts.listeners >= MOST_LISTENERS:
+        raise busy(10)
+    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+    return StreamingResponse(_stream(service), media_type="text/event-stream", headers=headers)
+
+
+async def _stream(service: Service) -> AsyncIterator[str]:
+    with service.parts.listening() as queue:
+        yield ": here\n\n"
+        while True:
+            try:
+                event = await asyncio.wait_for(queue.get(), SILENCE)
+            except TimeoutError:
+                yield ": still here\n\n"
+                continue
+            if event is None:
+                return
+            yield event
+
+
+def _kept(content: bytes, kind: str) -> Response:
+    """A picture that will not change."""
+    return Response(content, media_type=kind, headers={"Cache-Control": "private, max-age=3600, immutable"})
