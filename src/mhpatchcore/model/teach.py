@@ -118,7 +118,8 @@ def _defect_rows(model: Model, runtime: Runtime, image: ImageLike, regions: Roi 
 def _cells_in(area: Area, where: Geometry, grid: tuple[int, ...], size: tuple[int, int]) -> Mask:
     """Which cells (h, w) of a view show something of an area."""
     fine = area.over(where.box, grid[0] * FINER, grid[1] * FINER, size)
-    return fine.reshape(grid[0], FINER, grid[1], FINER).any(axis=(1, 3))
+    cells: Mask = fine.reshape(grid[0], FINER, grid[1], FINER).max(axis=(1, 3))
+    return cells
 
 
 def _chosen(a: Floats, drawn: Mask | None, normal: float, threshold: float) -> Indices:

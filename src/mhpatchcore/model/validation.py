@@ -59,8 +59,8 @@ def check_document(document: Mapping[str, Any]) -> None:
     for defect in document["defects"]:
         named = isinstance(defect["name"], str) and 0 < len(defect["name"]) <= MOST_NAME
         _expect(named and _whole(defect["images"]) and defect["images"] >= 1, "a known defect has no name")
-    names = {defect["name"] for defect in document["defects"]}
-    _expect(len(names) == len(document["defects"]), "two known defects have one name")
+    distinct = {defect["name"] for defect in document["defects"]}
+    _expect(len(distinct) == len(document["defects"]), "two known defects have one name")
     calibration = document["calibration"]
     _expect(
         _number(calibration["false_alarm"])

@@ -142,7 +142,7 @@ def _finished(
         "nearest": (nearest, (patches,)),
         "judged": (judged, (patches,)),
     }
-    return graph.model(outputs | further)
+    return graph.model({**outputs, **further})
 
 
 def _whitened(graph: Graph, head: Head) -> str:
