@@ -18,17 +18,26 @@ from mhpatchcore.fitting.scale import Scale
 from mhpatchcore.inputs.camera import MEASURES
 from mhpatchcore.model.history import Event
 from mhpatchcore.runtime.arrays import Floats
+from mhpatchcore.scoring.known_defects import NO_DEFECTS, KnownDefects
 
 
 @dataclass(frozen=True, eq=False)
 class Model:
     """Backbone, metric and bank of every scale, the calibration, and where all of it comes from.
 
+<<<<<<< HEAD
     `images` names the training images; `hashes` and `thumbnails` (n, 64) tell them from others, and `measures` (n, m)
     say how the camera saw them. A bank row's origin (image, view, row, column) points into them. `n_learnt` of them
     were learnt from: all but the broken and the held-out ones. `history` says what was done when; `excluded` are images
     that were left out of a fit because they stood too far from the others. `product` is the name of what it inspects,
     empty where nobody has said so: models of different products do not take each other's place.
+=======
+    `images` names the training images; `hashes` and `thumbnails` (n, 64) tell them from others. A bank row's origin
+    (image, view, row, column) points into them. `n_learnt` of them were learnt from: all but the broken and the
+    held-out ones. `history` says what was done when; `excluded` are images that were
+    left out of a fit because they stood too far from the others. `product` is the name of what it inspects, empty where
+    nobody has said so: models of different products do not take each other's place. `defects` are those it was taught.
+>>>>>>> teach
     """
 
     config: Config
@@ -42,6 +51,7 @@ class Model:
     history: tuple[Event, ...] = ()
     excluded: tuple[str, ...] = ()
     product: str = ""
+    defects: KnownDefects = NO_DEFECTS
 
     @staticmethod
     def of(
@@ -52,6 +62,7 @@ class Model:
         history: tuple[Event, ...],
         excluded: tuple[str, ...] = (),
         product: str = "",
+        defects: KnownDefects = NO_DEFECTS,
     ) -> Model:
         """What a fit has found out; the first images are those of models that have grown."""
         old = tuple(hash_ for one in earlier for hash_ in one.hashes)
@@ -61,8 +72,24 @@ class Model:
         thumbnails = _rows([one.thumbnails for one in earlier], fitted.thumbnails, new, no_thumbnail)
         measures = _rows([one.measures for one in earlier], fitted.measures, new, no_measures)
         learnt = sum(one.learnt for one in earlier) + len(fitted.images)
+<<<<<<< HEAD
         told = (images, hashes, thumbnails, measures, learnt, history, excluded, product)
         return Model(config, fitted.scales, fitted.calibration, *told)
+=======
+        return Model(
+            config,
+            fitted.scales,
+            fitted.calibration,
+            images,
+            hashes,
+            thumbnails,
+            learnt,
+            history,
+            excluded,
+            product,
+            defects,
+        )
+>>>>>>> teach
 
     @property
     def rows(self) -> int:
