@@ -48,7 +48,7 @@ def test_a_square_size_takes_the_aspect_of_the_images(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("sizes", "refused"), [("64", "64, 96"), ("40x33, 80x66", "80, 66")])
 def test_a_network_of_one_size_is_told_with_the_cure(sizes: str, refused: str, tmp_path: Path) -> None:
     path = save(tmp_path, user_network(side=(40, 33)))
-    cure = r"use the size in its description, --size 40x33 --aspect stretch"
+    cure = r"use the size in its description, 40x33, and `aspect=stretch`"
     with pytest.raises(
         UserError, match=rf"does not run on an image \(1, 3, {refused}\) .*: {cure}"
     ) as caught:
