@@ -145,7 +145,7 @@ def test_a_verdict_has_three_values() -> None:
 
 def test_what_it_says_of_itself() -> None:
     assert repr(small_detector()).endswith(
-        f"8 images, 200 bank rows, threshold {small_detector().threshold:.4g} for 11.11% false alarms)"
+        f"8 images, 200 bank rows, threshold {small_detector().threshold:.4g} for 3.00% false alarms)"
     )
     assert repr(Detector.fit(vials(0, 1), Config(sizes=96, K=50))).endswith(
         "1 image, 50 bank rows, no threshold)"
