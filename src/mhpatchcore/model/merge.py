@@ -69,7 +69,7 @@ def _check_alike(one: Model, other: Model, label: str, other_label: str) -> None
     if differ(one.product, other.product):
         raise OtherProductError(
             f"{pair} are of different products, {in_one_line(one.product)} and {in_one_line(other.product)}: merge "
-            "models of one product; a fit takes its name as `name=...`"
+            "models of one product; a fit gives them their name (`name=NAME`)"
         )
     for name in ("name", "weights_sha256", "layers", "descriptor", "height", "width", "precision"):
         _check_equal(
