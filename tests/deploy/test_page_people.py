@@ -12,6 +12,9 @@ from typing import Any
 import pytest
 from pages import Service, browser, drop, fitted, images, needs_chromium, opened, parts, playwright
 from services import free_port, running
+from small_detector import with_threshold
+
+from mhpatchcore import Detector
 
 __all__ = ["browser", "fitted", "images"]  # fixtures
 pytestmark = needs_chromium
@@ -29,11 +32,17 @@ LOOK = 900  # milliseconds, more than a part must have been there to be labelled
 
 
 @pytest.fixture(scope="module")
-def url(fitted: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def models(fitted: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a model for each test."""
     folder = tmp_path_factory.mktemp("models")
-    for name in ("labels", "keys", "trial", "torn", "people"):
+    for name in ("labels", "keys", "trial", "torn", "swap", "people"):
         shutil.copy(fitted, folder / f"{name}.mhpc")
-    with running(folder) as service:
+    return folder
+
+
+@pytest.fixture(scope="module")
+def url(models: Path) -> Iterator[str]:
+    with running(models) as service:
         yield service.url
 
 
@@ -229,6 +238,19 @@ def test_a_service_that_hangs_or_dies_leaves_no_verdict_standing(
         expect(later.locator("#no-picture")).to_have_text("No picture of this part is kept.")
         assert later.locator(".toast").count() == 0
         later.context.close()
+    page.context.close()
+
+
+def test_a_model_that_turns_the_verdicts_is_told(browser: Any, url: str, models: Path, images: Path) -> None:
+    service = Service(url, "swap")
+    page = opened(browser, service)
+    for seed in range(40, 46):
+        service.score(images / f"good-{seed}.png")
+    path = models / "swap.mhpc"
+    with_threshold(Detector.load(path), 1e-3).save(path)  # it rejects everything
+    playwright.expect(page.locator(".toast").last).to_contain_text("Is it the right one?")
+    page.keyboard.press("3")
+    playwright.expect(page.locator("#view-model .banner").first).to_contain_text("of the last 6 parts")
     page.context.close()
 
 

@@ -1,7 +1,7 @@
 // The page: which view is shown, which model, the keys, and what the service tells meanwhile.
 
 import { listen } from "./api.js";
-import { $, clock, dialog, h, onEnter, since, toast } from "./dom.js";
+import { $, clock, dialog, h, onEnter, since, toast, wildness } from "./dom.js";
 import { prepareIntake } from "./intake.js";
 import { drawLearn, prepareLearn } from "./learn.js";
 import { loadAll, partScored, prepareModel } from "./model.js";
@@ -130,6 +130,7 @@ function heard(kind, what) {
     const known = state.models.some((one) => one.name === what.name);
     state.models = known ? state.models.map((one) => (one.name === what.name ? what : one)) : [...state.models, what];
     changed("models");
+    if (wildness(what)) toast(wildness(what), "bad");
     if (what.name === state.model && what.sha256 !== state.details?.sha256) loadModel().catch(() => {});
   }
 }

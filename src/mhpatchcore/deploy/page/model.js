@@ -2,9 +2,9 @@
 
 import { json, lazily } from "./api.js";
 import { histogram } from "./charts.js";
-import { $, counted, glyph, h, num, percent, toast } from "./dom.js";
+import { $, counted, glyph, h, num, percent, toast, wildness } from "./dom.js";
 import { propose } from "./propose.js";
-import { loadModel, loadModels, on, state } from "./state.js";
+import { on, state } from "./state.js";
 import { history, versions } from "./versions.js";
 
 let [rates, drift, kept, newest] = [[], null, null, null];
@@ -71,6 +71,7 @@ function draw() {
         `Learnt from ${counted(details.images_learnt, "good part")} with ${details.network}; the bank keeps ${details.rows} patches. `,
         details.problem && h("b", {}, details.problem),
       ),
+      wildness(details) && h("p", { class: "banner bad" }, glyph("rejected", 18), " ", wildness(details)),
     ),
     h(
       "div",
@@ -82,11 +83,7 @@ function draw() {
   if (focused === "rate-slider") $("rate-slider")?.focus();
 }
 
-async function wentBack() {
-  step = null;
-  await loadModels();
-  await loadModel();
-}
+const wentBack = () => (step = null);
 
 function threshold() {
   const details = state.details;
