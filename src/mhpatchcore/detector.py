@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
@@ -31,6 +32,7 @@ from mhpatchcore.model.listing import check_can_be_listed
 from mhpatchcore.model.merge import merged
 from mhpatchcore.model.product import checked_product, product_of
 from mhpatchcore.model.runtime import Runtime
+from mhpatchcore.model.teach import taught
 from mhpatchcore.model.update import updated
 from mhpatchcore.model.value import Model
 from mhpatchcore.presets import preset as named_preset
@@ -44,8 +46,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Detector:
-    """A fitted detector. Make one with `Detector.fit` or `Detector.load`; `calibrated`, `updated` and `merged` make
-    new ones of it. It is a value: shared by threads, and it pickles as its file.
+    """A fitted detector. Make one with `Detector.fit` or `Detector.load`; `calibrated`, `updated`, `merged` and
+    `taught` make new ones of it. It is a value: shared by threads, and it pickles as its file.
 
     `model` holds all that was learnt.
     """
@@ -53,7 +55,9 @@ class Detector:
     model: Model
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_runtime", Runtime(self.model.scales, self.model.config))
+        object.__setattr__(
+            self, "_runtime", Runtime(self.model.scales, self.model.config, self.model.defects)
+        )
 
     @staticmethod
     def fit(
@@ -194,6 +198,22 @@ class Detector:
                 raise UserError(f"only detectors can be merged, not {other!r:.40}: load the file first")
         return Detector(merged([self.model, *(other.model for other in others)]))
 
+    def taught(
+        self,
+        images: Images,
+        *,
+        name: str | None = None,
+        masks: Any = None,
+        execution: Execution | None = None,
+    ) -> Detector:
+        """The same model, which knows these defects by name: what looks like them is rejected, and named.
+
+        name: what they are called; without it, each by the folder that it lies in.
+        masks: where the defects are: whatever `Config(roi=...)` takes, for example a folder of masks or a CSV file of
+            boxes. Without it they are where the model sees them.
+        """
+        return Detector(taught(self.model, self.runtime, images, name, masks, execution or Execution()))
+
     @overload
     def score(self, images: GivenImage) -> Result: ...  # type: ignore[overload-overlap]  # a text is iterable too
     @overload
@@ -277,6 +297,8 @@ class Detector:
             window=self.config.views[0].window,
             area=source.area,
             measures=tuple(measures.tolist()),
+            names=self.model.defects.names,
+            likeness_limit=self.likeness_limit,
         )
 
     def with_roi(self, roi: Any) -> Detector:
@@ -315,6 +337,11 @@ class Detector:
         """Scores above it are rejected; infinity without calibration images."""
         return self.model.calibration.threshold
 
+    @cached_property
+    def likeness_limit(self) -> float:
+        """Images that are more like a known defect are rejected too; infinity for a model that knows none."""
+        return self.runtime.likeness_limit(self.calibration)
+
     @property
     def history(self) -> tuple[Event, ...]:
         """What was done to the model, when, and with which images."""
@@ -330,6 +357,7 @@ class Detector:
         detector = Detector(load(Path(path)))
         try:
             detector.runtime.warm_up()
+            _ = detector.likeness_limit
         except Exception as error:  # ONNX Runtime's errors have no common base
             raise ModelFileError(
                 f"{path} is damaged (its network does not run: {in_one_line(error)}); "

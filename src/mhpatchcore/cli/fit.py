@@ -6,11 +6,13 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import typer
 
+from mhpatchcore.calibration.choices import choices
 from mhpatchcore.cli.console import (
     RUN,
     AllGoodFlag,
@@ -28,10 +30,18 @@ from mhpatchcore.cli.console import (
     progress_display,
     warn_and_keep,
 )
-from mhpatchcore.cli.facts import bank_note, copies_note, print_threshold, summary, warn_without_threshold
+from mhpatchcore.cli.facts import (
+    bank_note,
+    copies_note,
+    defects_note,
+    print_threshold,
+    summary,
+    warn_without_threshold,
+)
 from mhpatchcore.cli.paths import check_file, given_images
 from mhpatchcore.cli.running import ClusterOption, running_on
 from mhpatchcore.cli.settings import PresetOption, SettingsOption, WeightsOption, settings_from, with_settings
+from mhpatchcore.cli.teach import MasksOption
 from mhpatchcore.detector import Detector, Study
 from mhpatchcore.fitting.budget import Estimate
 from mhpatchcore.fitting.execution import Execution
@@ -76,6 +86,10 @@ def fit(
         metavar="N|SHARE",
         help="Fit without the N images, or that share of them, that differ most from the rest.",
     ),
+    defects: Path = typer.Option(
+        None, metavar="DIR", help="Known defects, in a folder for each kind: see `mhpatchcore teach`."
+    ),
+    defect_masks: str = MasksOption,
     as_json: bool = JsonFlag,
     quiet: bool = QuietFlag,
     workers: int = WorkersOption,
@@ -141,6 +155,12 @@ def fit(
         study = Detector.study(
             images, config, checks, weights=weights, name=name, all_good=all_good, execution=execution
         )
+        known: list[float] | None = None
+        if defects is not None:
+            detector = study.detector.taught(defects, masks=defect_masks, execution=execution)
+            study = replace(study, detector=detector)
+            scored = detector.score_many(defects, workers, lambda error: None)
+            known = [result.score for result in scored if result is not None]
         study.detector.save(output)
     if report is not None:
         from mhpatchcore.report.fit import write_fit_report
@@ -150,6 +170,7 @@ def fit(
         "seconds": round(time.perf_counter() - started, 2),
         "memory_peak": telemetry.peak_rss,
         "memory_estimate": foreseen[0].peak if foreseen else None,
+        "choices": [asdict(one) for one in choices(study.detector.calibration, known)],
         "passed_over": dict(Counter(Path(one).suffix.lower() for one in study.passed_over).most_common()),
         "warnings": warnings,
     }
@@ -158,12 +179,17 @@ def fit(
         asked = {"suspicious": [suspect.to_json() for suspect in suspects]} if suspicious else {}
         print_json(facts | asked | ({"report": shown(report)} if report is not None else {}))
     else:
-        _print(study, facts, suspects, output, report)
+        _print(study, facts, suspects, output, report, known)
     warn_without_threshold(study.detector, output)
 
 
 def _print(
-    study: Study, facts: dict[str, Any], suspects: Sequence[Suspect], output: Path, report: Path | None
+    study: Study,
+    facts: dict[str, Any],
+    suspects: Sequence[Suspect],
+    output: Path,
+    report: Path | None,
+    known: Sequence[float] | None,
 ) -> None:
     excluded = study.detector.model.excluded
     print(
@@ -174,7 +200,9 @@ def _print(
     print(f"  backbone   {facts['backbone']}, {weights}")
     print(f"  bank       {bank_note(study.detector)}")
     print(f"  copies     {copies_note(study.detector)}")
-    print_threshold(study.detector, "  threshold  ")
+    if known is not None:
+        print(f"  defects    {defects_note(study.detector)}")
+    print_threshold(study.detector, "  threshold  ", known)
     if study.passed_over:
         kinds = ", ".join(f"{n} {kind or 'without a suffix'}" for kind, n in facts["passed_over"].items())
         print(f"  not read   files that are no images: {kinds}")

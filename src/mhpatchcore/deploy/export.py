@@ -246,6 +246,7 @@ def _metadata(model: Model, sha256: str) -> dict[str, str]:
         "backbone": network.name,
         "precision": network.precision,
         "weights_sha256": network.weights_sha256,
+        "known_defects": "not in this file" if model.defects.names else "none",
         "config": json.dumps(config.to_json()),
         "history": json.dumps([event.to_json() for event in model.history]),
     }

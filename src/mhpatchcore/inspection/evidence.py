@@ -168,31 +168,15 @@ def _worst_in(result: Result, box: Extent) -> tuple[int, int, int]:
     """The patch (view, row, column) whose distance is the largest within a box of the original image."""
     found = []
     for i, view in enumerate(result.views):
-        a, where = view.distances, view.geometry
-        if not (
-            where.top < box[2] and box[0] < where.bottom and where.left < box[3] and box[1] < where.right
-        ):
+        cells = view.cells_in(box)
+        if cells is None:
             continue
-        rows = _cells(box[0] - where.top, box[2] - where.top, where.bottom - where.top, a.shape[0])
-        columns = _cells(box[1] - where.left, box[3] - where.left, where.right - where.left, a.shape[1])
-        inside = a[rows, columns]
+        rows, columns = cells
+        inside = view.distances[rows, columns]
         row, column = np.unravel_index(inside.argmax(), inside.shape)
         found.append((float(inside.max()), i, rows.start + int(row), columns.start + int(column)))
     _, i, row, column = max(found, key=lambda one: one[0])
     return i, row, column
-
-
-def _cells(start: float, stop: float, length: float, n: int) -> slice:
-    """The cells of n over `length` pixels whose centres lie within start … stop, or the one nearest to its middle.
-
-    >>> _cells(10, 30, 100, 10), _cells(11, 14, 100, 10)
-    (slice(1, 3, None), slice(1, 2, None))
-    """
-    first, last = np.ceil(start * n / length - 0.5), np.ceil(stop * n / length - 0.5)
-    if last <= first:
-        first = np.floor((start + stop) / 2 * n / length)
-    low = int(np.clip(first, 0, n - 1))
-    return slice(low, max(low + 1, int(min(last, n))))
 
 
 def _nearest_of_each_image(distances: Floats, images: Indices) -> list[int]:

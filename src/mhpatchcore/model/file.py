@@ -28,6 +28,7 @@ from mhpatchcore.model.value import Model
 from mhpatchcore.runtime.arrays import Array
 from mhpatchcore.runtime.files import atomic_path, remove_abandoned
 from mhpatchcore.runtime.urls import read_url, url_of
+from mhpatchcore.scoring.known_defects import NO_DEFECTS, KnownDefects
 
 FORMAT = 9
 MOST_HEADER = 100_000_000  # bytes, as in safetensors itself
@@ -162,6 +163,10 @@ def _document(model: Model) -> dict[str, Any]:
         "n_learnt": model.n_learnt,
         "history": [event.to_json() for event in model.history],
         "excluded": list(model.excluded),
+        "defects": [
+            {"name": name, "images": images}
+            for name, images in zip(model.defects.names, model.defects.images, strict=True)
+        ],
     }
 
 
@@ -190,6 +195,11 @@ def _tensors(model: Model) -> dict[str, Array]:
             f"{i}.deciding.rows": rows,
             f"{i}.graph": np.frombuffer(scale.backbone.graph, np.uint8),
         }
+        if model.defects.names:
+            tensors |= {
+                f"{i}.defects.rows": model.defects.rows[i],
+                f"{i}.defects.kinds": model.defects.kinds[i],
+            }
     return tensors
 
 
@@ -217,6 +227,11 @@ def _model(document: dict[str, Any], tensors: dict[str, Array]) -> Model:
         [tensors[f"{i}.deciding.cells"] for i in every],
         [tensors[f"{i}.deciding.rows"] for i in every],
     )
+    defects = NO_DEFECTS
+    if document["defects"]:
+        names, images = zip(*((one["name"], one["images"]) for one in document["defects"]), strict=True)
+        rows, kinds = (tuple(tensors[f"{i}.defects.{name}"] for i in every) for name in ("rows", "kinds"))
+        defects = KnownDefects(names, images, rows, kinds)
     scores, peaks = tensors["calibration.scores"], tensors["calibration.peaks"]
     calibration = Calibration(scores, peaks, **document["calibration"], deciding=deciding)
     return Model(
@@ -231,6 +246,7 @@ def _model(document: dict[str, Any], tensors: dict[str, Array]) -> Model:
         history=tuple(Event(**one) for one in document["history"]),
         excluded=tuple(document["excluded"]),
         product=document["product"],
+        defects=defects,
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import fields, replace
+from functools import reduce
 
 from mhpatchcore.config import Config
 from mhpatchcore.errors import UserError, in_one_line
@@ -20,6 +21,7 @@ from mhpatchcore.model.product import OtherProductError, differ
 from mhpatchcore.model.update import distinct_names
 from mhpatchcore.model.value import Model
 from mhpatchcore.runtime.arrays import Floats
+from mhpatchcore.scoring.known_defects import KnownDefects
 
 MOST_SHARED = 0.1  # of the images of one model, that look like some of the other
 DECIDED_BY_THE_GRAPH = ("backbone", "tag")
@@ -50,7 +52,8 @@ def merged(models: Sequence[Model], labels: Sequence[str] = ()) -> Model:
     history = (*in_order([one.history for one, _ in ordered]), happened)
     excluded = tuple(name for one, _ in ordered for name in one.excluded)
     product = next((one.product for one, _ in ordered if one.product), "")
-    return Model.of(first.config, fitted, images, previous, history, excluded, product)
+    defects = reduce(KnownDefects.together, (one.defects for one, _ in ordered))
+    return Model.of(first.config, fitted, images, previous, history, excluded, product, defects)
 
 
 def _rank(model: Model) -> tuple[int, str]:

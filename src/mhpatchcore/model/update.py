@@ -48,7 +48,9 @@ def updated(
     happened = event("update", given.source, len(fitted.images), total, model.config.false_alarm)
     names = distinct_names(given.names, model.images, Path(given.source).name)
     images_now, history = (*model.images, *names), (*model.history, happened)
-    return Model.of(model.config, fitted, images_now, previous, history, model.excluded, model.product)
+    return Model.of(
+        model.config, fitted, images_now, previous, history, model.excluded, model.product, model.defects
+    )
 
 
 def distinct_names(names: Sequence[str], known: Sequence[str], label: str) -> tuple[str, ...]:

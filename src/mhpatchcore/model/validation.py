@@ -27,6 +27,7 @@ from mhpatchcore.inputs.views import MOST_TILES
 from mhpatchcore.inputs.window import Window
 from mhpatchcore.model.value import Model
 from mhpatchcore.runtime.arrays import Array
+from mhpatchcore.scoring.known_defects import MOST_NAME
 
 MOST_PATCHES = 2**40
 MOST_CELLS = 2**22
@@ -56,6 +57,12 @@ def check_document(document: Mapping[str, Any]) -> None:
         texts = all(isinstance(event[name], str) for name in names)
         _expect(texts and _whole(event["images"]) and _whole(event["total"]), "an event is not of its kind")
         _expect(_number(event["false_alarm"]), "an event has no rate")
+    _expect(isinstance(document["defects"], list), "its known defects are no list")
+    for defect in document["defects"]:
+        named = isinstance(defect["name"], str) and 0 < len(defect["name"]) <= MOST_NAME
+        _expect(named and _whole(defect["images"]) and defect["images"] >= 1, "a known defect has no name")
+    distinct = {defect["name"] for defect in document["defects"]}
+    _expect(len(distinct) == len(document["defects"]), "two known defects have one name")
     calibration = document["calibration"]
     _expect(
         _number(calibration["false_alarm"])
@@ -111,6 +118,9 @@ def check_tensors(document: Mapping[str, Any], tensors: Mapping[str, Array]) -> 
             f"{i}.deciding.rows": ((kept, t, d), "f2"),
             f"{i}.graph": ((None,), "u1"),
         }
+        if document["defects"]:
+            m = len(tensors[f"{i}.defects.rows"])
+            expected |= {f"{i}.defects.rows": ((m, d), "f2"), f"{i}.defects.kinds": ((m,), "i4")}
     for name, (shape, kind) in expected.items():
         tensor = tensors[name]
         fits = len(shape) == tensor.ndim and all(
@@ -165,6 +175,11 @@ def check_model(model: Model) -> None:
         scatter = np.abs(scale.moments.M2).max()
         _expect(scatter <= scale.moments.n * LARGEST**2, f"{i}.moments are larger than descriptors allow")
         _expect(bool((scale.variances >= 0).all()), f"{i}.variances are negative")
+        if model.defects.names:
+            kinds = model.defects.kinds[i]
+            known = (kinds >= 0) & (kinds < len(model.defects.names))
+            _expect(bool(known.all()), f"{i}.defects have no names")
+            _expect(info.patches * len(kinds) <= MOST_DISTANCES, f"{i}.defects are too many for its grid")
         for one in model.calibration.deciding:
             _expect(1 <= min(one.size) <= prod(one.size) <= MOST_PIXELS, "an image's size is out of range")
             cells, views = one.cells[i], model.config.views[i].count(*one.size)

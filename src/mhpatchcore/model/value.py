@@ -18,6 +18,7 @@ from mhpatchcore.fitting.scale import Scale
 from mhpatchcore.inputs.camera import MEASURES
 from mhpatchcore.model.history import Event
 from mhpatchcore.runtime.arrays import Floats
+from mhpatchcore.scoring.known_defects import NO_DEFECTS, KnownDefects
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +29,8 @@ class Model:
     say how the camera saw them. A bank row's origin (image, view, row, column) points into them. `n_learnt` of them
     were learnt from: all but the broken and the held-out ones. `history` says what was done when; `excluded` are images
     that were left out of a fit because they stood too far from the others. `product` is the name of what it inspects,
-    empty where nobody has said so: models of different products do not take each other's place.
+    empty where nobody has said so: models of different products do not take each other's place. `defects`
+    are those it was taught.
     """
 
     config: Config
@@ -42,6 +44,7 @@ class Model:
     history: tuple[Event, ...] = ()
     excluded: tuple[str, ...] = ()
     product: str = ""
+    defects: KnownDefects = NO_DEFECTS
 
     @staticmethod
     def of(
@@ -52,6 +55,7 @@ class Model:
         history: tuple[Event, ...],
         excluded: tuple[str, ...] = (),
         product: str = "",
+        defects: KnownDefects = NO_DEFECTS,
     ) -> Model:
         """What a fit has found out; the first images are those of models that have grown."""
         old = tuple(hash_ for one in earlier for hash_ in one.hashes)
@@ -61,7 +65,7 @@ class Model:
         thumbnails = _rows([one.thumbnails for one in earlier], fitted.thumbnails, new, no_thumbnail)
         measures = _rows([one.measures for one in earlier], fitted.measures, new, no_measures)
         learnt = sum(one.learnt for one in earlier) + len(fitted.images)
-        told = (images, hashes, thumbnails, measures, learnt, history, excluded, product)
+        told = (images, hashes, thumbnails, measures, learnt, history, excluded, product, defects)
         return Model(config, fitted.scales, fitted.calibration, *told)
 
     @property

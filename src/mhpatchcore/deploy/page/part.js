@@ -110,6 +110,7 @@ function drawVerdict() {
   const ms = 1000 * Object.values(part.seconds ?? {}).reduce((sum, one) => sum + one, 0);
   const facts = [
     ["Part", part.part || part.name],
+    ...(part.defect ? [["Defect", `${part.defect} (${percent(part.regions[0].sure)} sure)`]] : []),
     ["When", clock(part.at)],
     ...(part.size ? [["Size", `${part.size[1]} × ${part.size[0]} px`]] : []),
     ["Took", `${ms.toFixed(0)} ms`],

@@ -127,6 +127,8 @@ def _unjudged(served: Served, refused: Refused) -> dict[str, Any]:
         "verdict": "rejected",
         "is_rejected": True,
         "p_value": None,
+        "defect": None,
+        "is_like_known": None,
         "regions": [],
         "camera": None,
         "reason": refused.message,

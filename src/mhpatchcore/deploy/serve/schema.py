@@ -18,12 +18,17 @@ class Problem(BaseModel):
 
 
 class RegionAnswer(BaseModel):
-    """A place above the threshold: its box (top, left, bottom, right) in pixels, area, peak, and where that is."""
+    """A place above the threshold: its box (top, left, bottom, right) in pixels, area, peak, and where that is.
+
+    `name` is that of the known defect it looks like, or "unknown", and `sure` how sure that is, from 0 to 1.
+    """
 
     box: list[int]
     area: int
     peak: float
     peak_at: list[int]
+    name: str | None = None
+    sure: float | None = None
 
 
 class SecondsAnswer(BaseModel):
@@ -50,6 +55,8 @@ class PartAnswer(BaseModel):
     p_value: float | None
     verdict: Verdict
     is_rejected: bool | None
+    defect: str | None = None
+    is_like_known: bool | None = None
     reason: str | None
     trial: bool
     size: list[int] | None
