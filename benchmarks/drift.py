@@ -1,28 +1,35 @@
 """Does `monitor` see what changes and keep quiet otherwise? `python -m benchmarks.drift CATEGORY`
 
-Fits on some normal images and scores others, as they are and with changed brightness, contrast, focus and noise, and
-mixed with defects. For random draws of a few sizes it prints how often each group is called a drift: against the
-model's own calibration scores ("own"), and against the scores of 100 other fresh normal images ("fresh").
+Fits on some normal images and scores others, as they are, with changed brightness, contrast, focus, noise and place,
+and mixed with defects. For random draws of a few sizes it prints how often each group is called a drift: by scores
+against the model's own calibration scores ("own") and against those of 100 other fresh normal images ("fresh"),
+and by what the images say about the camera ("camera"), with the words for all images of the group.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from PIL import Image, ImageEnhance, ImageFilter
 
 from benchmarks.commands import Row, integers, parser_of, shown, write_json
-from benchmarks.quality import scores_of
 from mhpatchcore import Config, Detector
 from mhpatchcore.inputs.datasets import load_dataset
+from mhpatchcore.inputs.sources import Images
 from mhpatchcore.inputs.window import load_pixels
+from mhpatchcore.inspection.camera import camera_drift
 from mhpatchcore.inspection.drift import compare
 from mhpatchcore.runtime.arrays import Array, Doubles
 
 CHANGES: dict[str, Callable[[Image.Image], Image.Image]] = {
+    "brightness × 0.85": lambda image: ImageEnhance.Brightness(image).enhance(0.85),
+    "10 px aside": lambda image: image.transform(
+        image.size, Image.Transform.AFFINE, (1, 0, 10, 0, 1, 0), fillcolor=image.getpixel((0, 0))
+    ),
     "brightness × 1.05": lambda image: ImageEnhance.Brightness(image).enhance(1.05),
     "brightness × 1.2": lambda image: ImageEnhance.Brightness(image).enhance(1.2),
     "contrast × 0.8": lambda image: ImageEnhance.Contrast(image).enhance(0.8),
@@ -39,8 +46,11 @@ def main() -> None:
     options = _options()
     columns = {"recent images": "{recent}", "median": "{median:.1f}", "rejected": "{rejected:.1%}"}
     columns |= {
-        f"{against}, {n}": f"{{{against}_{n}:.1%}}" for against in ("own", "fresh") for n in options.sizes
+        f"{against}, {n}": f"{{{against}_{n}:.1%}}"
+        for against in ("own", "fresh", "camera")
+        for n in options.sizes
     }
+    columns["what has changed"] = "{words}"
     write_json(options.json, shown(drift_rows(options), columns))
 
 
@@ -53,23 +63,33 @@ def drift_rows(options: argparse.Namespace) -> Iterator[Row]:
     detector = Detector.fit(
         [data.train[i] for i in order[: options.fit]], Config(calibration=options.calibration)
     )
-    plain, bad = scores_of(detector, fresh), scores_of(detector, defects)
+    plain, bad = scored(detector, fresh), scored(detector, defects)
 
-    def row(recent: str, scores: Doubles, share: float = 0.0) -> Row:
+    def row(recent: str, group: Scored, share: float = 0.0) -> Row:
         called = {
             f"{against}_{n}": called_drift(
-                detector, scores, bad, share, n, plain if against == "fresh" else None, options.draws
+                detector, group, bad, share, n, plain.scores if against == "fresh" else None, options.draws
             )
             for against in ("own", "fresh")
             for n in options.sizes
         }
-        rejected = float((scores > detector.threshold).mean())
-        return {"recent": recent, "median": float(np.median(scores)), "rejected": rejected, **called}
+        camera = {
+            f"camera_{n}": called_camera(detector, group, bad, share, n, options.draws) for n in options.sizes
+        }
+        changes = camera_drift(group.measures, detector.model.measures).changes
+        return {
+            "recent": recent,
+            "median": float(np.median(group.scores)),
+            "rejected": float((group.scores > detector.threshold).mean()),
+            **called,
+            **camera,
+            "words": ", ".join(change.words for change in changes),
+        }
 
     yield row("unchanged", plain)
     for name, change in CHANGES.items():
         images = (changed(path, change) for path in fresh[: options.changed])
-        yield row(name, scores_of(detector, images))
+        yield row(name, scored(detector, images))
     for share in DEFECT_SHARES:
         yield row(f"unchanged, {share:.0%} defects", plain, share)
 
@@ -78,10 +98,39 @@ def changed(path: Path, change: Callable[[Image.Image], Image.Image]) -> Array:
     return np.asarray(change(Image.fromarray(load_pixels(path))))
 
 
+@dataclass(frozen=True, eq=False)
+class Scored:
+    """Scores (n,) of images, and what they say about the camera (n, m)."""
+
+    scores: Doubles
+    measures: Doubles
+
+
+def scored(detector: Detector, images: Images) -> Scored:
+    results = [
+        (result.score, result.measures) for result in detector.score_many(images) if result is not None
+    ]
+    scores, measures = zip(*results, strict=True)
+    return Scored(np.array(scores), np.array(measures))
+
+
+def called_camera(
+    detector: Detector, group: Scored, defects: Scored, share: float, n: int, draws: int
+) -> float:
+    """The share of random draws of n images, some of them defects, in which the camera is said to have changed."""
+    rng = np.random.default_rng(n)
+    called = 0
+    for _ in range(draws):
+        bad = rng.binomial(n, share)
+        recent = [rng.permutation(group.measures)[: n - bad], rng.choice(defects.measures, bad)]
+        called += camera_drift(np.concatenate(recent), detector.model.measures).is_drift
+    return called / draws
+
+
 def called_drift(
     detector: Detector,
-    scores: Doubles,
-    defects: Doubles,
+    group: Scored,
+    defects: Scored,
     share: float,
     n: int,
     fresh: Doubles | None,
@@ -95,8 +144,8 @@ def called_drift(
     called = 0
     for _ in range(draws):
         bad = rng.binomial(n, share)
-        order = rng.permutation(len(scores))
-        recent = np.concatenate([scores[order[: n - bad]], rng.choice(defects, bad)])
+        order = rng.permutation(len(group.scores))
+        recent = np.concatenate([group.scores[order[: n - bad]], rng.choice(defects.scores, bad)])
         reference = None
         if fresh is not None:  # no image on both sides: the groups hold the same images in the same order
             unused = np.setdiff1d(np.arange(len(fresh)), order[: n - bad])

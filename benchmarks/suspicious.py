@@ -80,8 +80,8 @@ def draw_rows(
             if copies:
                 bad = [*bad[: n - n // 2], *_copied(bad[: n // 2], Path(scratch))]
             mixed = [*normals, *bad]
-            study = Detector.study(mixed, Config(), ImageChecks(exclude=n))
-            polluted = quality_of(Detector.fit(mixed), test)
+            study = Detector.study(mixed, Config(), ImageChecks(exclude=n), all_good=True)
+            polluted = quality_of(Detector.fit(mixed, all_good=True), test)
         qualities = zip(MODELS, (clean, polluted, quality_of(study.detector, test)), strict=True)
         yield {
             "category": dataset.name,

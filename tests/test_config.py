@@ -91,7 +91,7 @@ def test_only_offline_greedy_takes_a_fraction() -> None:
 
 
 def test_centroids_cannot_be_calibrated_across_images() -> None:
-    with pytest.raises(UserError, match="held-out, or none"):
+    with pytest.raises(UserError, match="held-out`, or none"):
         Config(constructor="kmeans")
     for calibration in ("held-out", "none"):
         assert Config(constructor="kmeans", calibration=calibration).calibration == calibration

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
+import re
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,7 @@ from PIL import Image
 from small_detector import small_detector, vials, with_threshold
 
 import mhpatchcore
-from mhpatchcore import PRESETS, Config, Detector, UserError
+from mhpatchcore import PRESETS, Config, Detector, Execution, ImageWarning, UserError
 from mhpatchcore.config import parse_sizes
 
 SMALL: dict[str, Any] = {"sizes": 96, "K": 100}
@@ -172,3 +175,83 @@ def test_an_empty_path_is_not_the_folder_one_is_in(given: str | list[str]) -> No
     for ask in (Detector.fit, small_detector().score):
         with pytest.raises(UserError, match="path of the images is empty"):
             ask(given)
+
+
+def test_a_fit_from_one_image_says_that_there_is_no_threshold(folder: Path) -> None:
+    with pytest.warns(
+        ImageWarning, match=r"no threshold.*a single image.*detector\.calibrated\(images"
+    ) as told:
+        Detector.fit(folder / "0.png", **SMALL)
+    assert told[0].filename == __file__  # the line that a user can change
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Detector.fit(folder, **SMALL)
+        Detector.fit(folder / "0.png", Config(calibration="none"), **SMALL)
+
+
+def test_what_the_command_line_warns_of_are_warnings(tmp_path: Path) -> None:
+    for i, pixels in enumerate(vials(0, 4)):
+        (tmp_path / "train/good").mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels).save(tmp_path / f"train/good/{i}.png")
+    (tmp_path / "train/good/broken.png").write_bytes(b"no picture")
+    (tmp_path / "test/bad").mkdir(parents=True)
+    Image.fromarray(vials(9, 1)[0]).save(tmp_path / "test/bad/9.png")
+    with pytest.warns(ImageWarning) as told:
+        detector = Detector.fit(tmp_path, **SMALL, execution=Execution(skip_broken=True))
+    assert detector.model.n_learnt == 4
+    messages = [str(one.message) for one in told]
+    assert len(messages) == 2 and "is a whole data set" in messages[0] and "broken.png" in messages[1]
+    assert {one.filename for one in told} == {__file__}
+    with pytest.raises(UserError, match="all_good=True"):
+        Detector.fit(tmp_path / "test", **SMALL)
+    with pytest.raises(UserError, match=r"broken\.png.*skip_broken=True"):
+        Detector.fit(tmp_path / "train", **SMALL)
+
+
+def test_further_images_are_looked_at_too(tmp_path: Path) -> None:
+    (tmp_path / "scratches").mkdir()
+    Image.fromarray(vials(30, 1)[0]).save(tmp_path / "scratches" / "0.png")
+    detector = small_detector()
+    for change in (detector.updated, lambda images, **more: detector.calibrated(images=images, **more)):
+        with pytest.raises(UserError, match="scratches does not sound"):
+            change(tmp_path / "scratches")
+        assert change(tmp_path / "scratches", all_good=True).history[-1].images == 1
+    returned = detector.updated(tmp_path / "scratches", returned=True)  # who says so says that they are good
+    assert returned.model.n_learnt == detector.model.n_learnt + 1
+
+
+def test_progress_is_one_argument(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Detector.fit(folder, **SMALL)
+    assert capsys.readouterr() == ("", "")
+    Detector.fit(folder, **SMALL, progress=True)
+    shown = capsys.readouterr()
+    assert shown.out == "" and "reading images" in shown.err and "4/4" in shown.err
+
+
+def test_no_message_in_python_advises_an_option_of_the_command_line() -> None:
+    """Arguments stand in backticks, `all_good=True`, and the command line makes flags of them."""
+    source = Path(mhpatchcore.__file__).parent
+    rooms = (
+        "inputs",
+        "backbone",
+        "metric",
+        "bank",
+        "scoring",
+        "calibration",
+        "fitting",
+        "model",
+        "inspection",
+        "evaluation",
+    )
+    files = [*source.glob("*.py"), *(path for room in rooms for path in (source / room).glob("*.py"))]
+    raised = [
+        (path.name, text.value)
+        for path in files
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Raise | ast.Call)
+        and re.search(r"raise|Error|warn", ast.unparse(node).partition("(")[0])
+        for text in ast.walk(node)
+        if isinstance(text, ast.Constant) and isinstance(text.value, str)
+    ]
+    assert len(raised) > 100
+    assert not [one for one in raised if re.search(r"(?<!ADDRESS )--[a-z]", one[1])]

@@ -2,38 +2,34 @@
 
 The n-th write, open, fsync, rename or mkdir fails, or ends the process, for n = 1, 2, 3, … until the command is through
 (`shim.c`). Afterwards the model file is the old or the new one, never a third; a command that fails says so in one line
-and leaves no temporary files; one that is killed leaves at most one beside its output, and its store is removed by
-the next command.
-
-A process that has imported everything, but has no threads yet, forks for each trial: that takes a tenth of a start.
+and leaves no temporary files; one that is killed leaves at most one beside its output, which the next command removes
+with its store. `inbox_faults` says what holds for an inbox besides.
 """
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from PIL import Image
 
-from benchmarks.stress import tiny
+from benchmarks.stress import inbox_faults, tiny
+from benchmarks.stress.forking import ROOT, forked
+from benchmarks.stress.inbox_faults import LINE, PREPARATION
 from mhpatchcore.model.file import load, to_bytes
 
 SHIM = Path(__file__).with_name("shim.c")
 KINDS = {"e": "EIO", "s": "ENOSPC", "k": "kill"}
-SECONDS = 120
-ROOT, OUT, STORE = "faulty", "faulty/out/part.mhpc", "faulty/store"
+OUT, STORE = f"{ROOT}/out/part.mhpc", f"{ROOT}/store"
 
 
 def compiled_shim(folder: Path) -> Path | None:
@@ -101,6 +97,10 @@ def _fit(folder: Path) -> list[str]:
     return ["fit", str(folder / "good"), "-o", str(folder / OUT), *_network(folder), "-q", "--workers", "1"]
 
 
+def _of_inbox(name: str, folder: Path) -> list[str]:
+    return inbox_faults.COMMANDS[name](folder, folder / OUT)
+
+
 COMMANDS: dict[str, Callable[[Path], list[str]]] = {
     "fit": _fit,
     "fit --store": lambda folder: [*_fit(folder), "--store", str(folder / STORE)],
@@ -128,6 +128,7 @@ COMMANDS: dict[str, Callable[[Path], list[str]]] = {
             "1",
         )
     ],
+    **{name: partial(_of_inbox, name) for name in inbox_faults.COMMANDS},
 }
 
 
@@ -155,33 +156,48 @@ def _prepare(folder: Path) -> None:
     for name, source in (("old.mhpc", "good"), ("other.mhpc", "elsewhere")):
         _fresh_root(folder)
         arguments = ["fit", str(folder / source), "-o", str(folder / name), *_network(folder), "-q"]
-        code, said, _ = _forked(folder, arguments, 0, "e")
-        if code != 0:
-            raise RuntimeError(said)
+        _run_undisturbed(folder, arguments)
+    _fresh_root(folder)
+    for command in PREPARATION:
+        _run_undisturbed(folder, command(folder, folder / OUT))
+    shutil.copytree((folder / OUT).parent, folder / LINE)
+
+
+def _run_undisturbed(folder: Path, arguments: list[str]) -> None:
+    code, said, _ = forked(folder, arguments, 0, "e")
+    if code != 0:
+        raise RuntimeError(said)
 
 
 def _undisturbed(folder: Path, name: str) -> str:
     """What the command makes where nothing fails."""
-    _fresh_root(folder)
-    code, said, count = _forked(folder, COMMANDS[name](folder), 10**9, "e")
+    _fresh_root(folder, name)
+    code, said, count = forked(folder, COMMANDS[name](folder), 10**9, "e")
     if code != 0 or not count:
         raise RuntimeError(f"{name}: {code} after {count} writes: {said}")
     return _essence(folder / OUT)
 
 
 def _trial(folder: Path, name: str, kind: str, n: int, expected: str) -> Struck:
-    _fresh_root(folder)
+    _fresh_root(folder, name)
     old = (folder / OUT).read_bytes()
-    code, said, count = _forked(folder, COMMANDS[name](folder), n, kind)
+    code, said, count = forked(folder, COMMANDS[name](folder), n, kind)
     reached = count is None or count >= n
     problem = _problem(folder, kind if reached else "", code, said, old, expected)
+    if not problem and name in inbox_faults.COMMANDS:
+        is_new, changes = (
+            (folder / OUT).read_bytes() != old,
+            expected != _essence(folder / LINE / "part.mhpc"),
+        )
+        before = inbox_faults.entries(folder / LINE / "part.mhpc")
+        problem = inbox_faults.problem(folder / OUT, kind if reached else "", code, before, is_new, changes)
     if not problem and reached and kind == "k":  # the next one is not disturbed by what is left behind
         (folder / OUT).write_bytes(old)
-        code, said, _ = _forked(folder, COMMANDS[name](folder), 0, "e")
+        code, said, _ = forked(folder, COMMANDS[name](folder), 0, "e")
         if code != 0 or _essence(folder / OUT) != expected:
             problem = f"afterwards: exit code {code}, {said}"
-        if list((folder / ROOT / "tmp").glob("mhpatchcore*")):
-            problem = "an abandoned store is still there"
+        if list((folder / ROOT / "tmp").glob("mhpatchcore*")) or _left_behind(folder):
+            problem = "an abandoned store or temporary file is still there"
     return Struck(name, KINDS[kind], n, reached, problem)
 
 
@@ -196,14 +212,14 @@ def _problem(folder: Path, kind: str, code: int, said: str, old: bytes, expected
             return f"a third file: {error}"
     if not (is_old or is_new):
         return "a third file, which can be loaded"
-    beside = [path.name for path in (folder / OUT).parent.iterdir() if path.name != "part.mhpc"]
+    beside = _left_behind(folder)
     stores = [path.name for path in (folder / ROOT / "tmp").iterdir()]
     if kind == "k":
-        return f"left behind: {beside}, {stores}" if len(beside) > 1 or len(stores) > 1 else ""
+        return f"left behind: {beside}, {stores}" if len(beside) > 1 or len(stores) > 2 else ""
     if beside or stores:
         return f"left behind: {beside}, {stores}"
     if code == 0:
-        return "" if is_new else "exit code 0, but nothing was written"
+        return "" if is_new or _essence(folder / OUT) == expected else "exit code 0, but nothing was written"
     errors = [line for line in said.splitlines() if not line.startswith("warning: ")]
     if kind and len(errors) == 1 and errors[0].startswith("error: "):
         return ""
@@ -219,71 +235,19 @@ def _essence(path: Path) -> str:
     return hashlib.sha256(json.dumps(document).encode() + content[8 + length :]).hexdigest()
 
 
-def _fresh_root(folder: Path) -> None:
+def _left_behind(folder: Path) -> list[str]:
+    """Temporary files among the outputs."""
+    return [path.name for path in (folder / OUT).parent.rglob(".*") if path.name != ".lock"]
+
+
+def _fresh_root(folder: Path, name: str = "") -> None:
     shutil.rmtree(folder / ROOT, ignore_errors=True)
-    for name in ("out", "tmp", "cache"):
-        (folder / ROOT / name).mkdir(parents=True)
-    if (folder / "old.mhpc").exists():
+    for place in ("out", "tmp", "cache"):
+        (folder / ROOT / place).mkdir(parents=True)
+    if name in inbox_faults.COMMANDS:
+        shutil.copytree(folder / LINE, (folder / OUT).parent, dirs_exist_ok=True)
+    elif (folder / "old.mhpc").exists():
         shutil.copyfile(folder / "old.mhpc", folder / OUT)
-
-
-def _forked(folder: Path, arguments: list[str], n: int, kind: str) -> tuple[int, str, int | None]:
-    """Run a command with a fault at its n-th write: exit code, what it said on stderr, writes (None if killed)."""
-    said, counted = folder / "said", folder / "counted"
-    counted.unlink(missing_ok=True)
-    child = os.fork()
-    if child == 0:
-        _become(folder, arguments, n, kind, said, counted)
-    deadline = time.monotonic() + SECONDS
-    while True:
-        done, status = os.waitpid(child, os.WNOHANG)
-        if done:
-            break
-        if time.monotonic() > deadline:
-            os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
-            return -1, f"no end after {SECONDS} s", None
-        time.sleep(0.005)
-    count = int(counted.read_text()) if counted.exists() else None
-    return os.waitstatus_to_exitcode(status), said.read_text(), count
-
-
-def _become(folder: Path, arguments: list[str], n: int, kind: str, said: Path, counted: Path) -> None:
-    """In the child: run the command and end."""
-    code: Any = 1
-    try:
-        os.dup2(os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), 2)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        os.environ |= {"MHPATCHCORE_CACHE": str(folder / ROOT / "cache"), "NO_COLOR": "1"}
-        tempfile.tempdir = str(folder / ROOT / "tmp")
-        shim = ctypes.CDLL(None)
-        shim.fault_arm(ctypes.c_long(n), ctypes.c_char(kind.encode()))
-        code = _run(arguments)
-        count = shim.fault_count()
-        shim.fault_arm(ctypes.c_long(0), ctypes.c_char(b"e"))
-        counted.write_text(str(count))
-    finally:
-        sys.stderr.flush()
-        os._exit(code if isinstance(code, int) else 1)
-
-
-def _run(arguments: list[str]) -> Any:
-    from mhpatchcore import Detector, UserError
-    from mhpatchcore.cli import main
-
-    if arguments[0] == "save":
-        try:
-            Detector.load(arguments[1]).calibrated(0.2).save(arguments[1])
-            return 0
-        except UserError as error:
-            print(f"error: {error}", file=sys.stderr)
-            return error.exit_code
-    sys.argv = ["mhpatchcore", *arguments]
-    try:
-        main()
-    except SystemExit as end:
-        return end.code or 0
-    return 0
 
 
 def _main() -> None:

@@ -1,7 +1,7 @@
 /* Faults at the n-th write below a folder: a preloaded library between a process and its C library.
  *
- * Calls that change files below $FAULT_FOLDER are counted: opening for writing, write, pwrite, fsync, rename, mkdir,
- * ftruncate. `fault_arm(n, kind)` makes the n-th of them from now on
+ * Calls that change files below $FAULT_FOLDER are counted: opening for writing, write, pwrite, fsync, fdatasync, rename,
+ * link, mkdir, ftruncate. `fault_arm(n, kind)` makes the n-th of them from now on
  *
  *     'e'  fail with EIO;
  *     's'  and all later ones fail with ENOSPC, as on a full disk, where renaming still works;
@@ -83,9 +83,12 @@ ssize_t write(int fd, const void *data, size_t n) {
 
 ssize_t pwrite(int fd, const void *data, size_t n, off_t at) { REAL(pwrite); STRUCK(below_fd(fd), 1) return real(fd, data, n, at); }
 ssize_t pwrite64(int fd, const void *data, size_t n, off64_t at) { REAL(pwrite64); STRUCK(below_fd(fd), 1) return real(fd, data, n, at); }
+int fdatasync(int fd) { REAL(fdatasync); STRUCK(below_fd(fd), 1) return real(fd); }
 int fsync(int fd) { REAL(fsync); STRUCK(below_fd(fd), 1) return real(fd); }
 int ftruncate(int fd, off_t n) { REAL(ftruncate); STRUCK(below_fd(fd), 1) return real(fd, n); }
 int rename(const char *from, const char *to) { REAL(rename); STRUCK(below(to), 0) return real(from, to); }
+int link(const char *from, const char *to) { REAL(link); STRUCK(below(to), 1) return real(from, to); }
+int linkat(int at, const char *from, int into, const char *to, int flags) { REAL(linkat); STRUCK(below(to), 1) return real(at, from, into, to, flags); }
 int mkdir(const char *path, mode_t mode) { REAL(mkdir); STRUCK(below(path), 1) return real(path, mode); }
 
 #define CREATES(flags) ((flags) & (O_WRONLY | O_RDWR | O_CREAT))

@@ -162,7 +162,7 @@ class Config:
         if self.constructor == "kmeans" and self.calibration == "cross-image":
             raise UserError(
                 "k-means centroids come from no single image, so images cannot be scored without their own rows: "
-                "use --calibration held-out, or none"
+                "use `calibration=held-out`, or none"
             )
 
     @property
@@ -175,6 +175,11 @@ class Config:
     def tiled(self) -> bool:
         """Whether some scale sees images in tiles."""
         return any(size.zoom for size in self.sizes)
+
+    @property
+    def sees_whole(self) -> bool:
+        """Whether some scale sees images as a whole, in views of one shape."""
+        return not all(size.zoom for size in self.sizes)
 
     def with_changes(self, **changes: Any) -> Config:
         """The same recipe but for these settings; a wrong name or value is refused."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
@@ -14,16 +16,10 @@ from mhpatchcore.fitting.augmenting import to_be_tried
 from mhpatchcore.fitting.budget import within_budget
 from mhpatchcore.fitting.dask_executor import DaskExecutor
 from mhpatchcore.fitting.execution import Execution
+from mhpatchcore.fitting.given import gather_normals
 from mhpatchcore.fitting.networks import load_networks
 from mhpatchcore.fitting.scale import Scale
-from mhpatchcore.inputs.sources import (
-    GivenImage,
-    ImageLike,
-    Images,
-    each_image,
-    gather,
-    single_image,
-)
+from mhpatchcore.inputs.sources import GivenImage, ImageLike, Images, each_image, single_image
 from mhpatchcore.inputs.views import Opened, opened
 from mhpatchcore.inspection.coverage import Coverage
 from mhpatchcore.inspection.evidence import Evidence, explain
@@ -34,12 +30,15 @@ from mhpatchcore.model.file import from_bytes, load, save, to_bytes
 from mhpatchcore.model.history import Event, event
 from mhpatchcore.model.listing import check_can_be_listed
 from mhpatchcore.model.merge import merged
+from mhpatchcore.model.product import checked_product, product_of
 from mhpatchcore.model.runtime import Runtime
+from mhpatchcore.model.teach import taught
 from mhpatchcore.model.update import updated
 from mhpatchcore.model.value import Model
 from mhpatchcore.presets import preset as named_preset
 from mhpatchcore.result import Result
 from mhpatchcore.runtime.parallel import available_cores, ordered_map
+from mhpatchcore.runtime.progress import progress_bars
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -47,8 +46,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Detector:
-    """A fitted detector. Make one with `Detector.fit` or `Detector.load`; `calibrated`, `updated` and `merged` make
-    new ones of it. It is a value: shared by threads, and it pickles as its file.
+    """A fitted detector. Make one with `Detector.fit` or `Detector.load`; `calibrated`, `updated`, `merged` and
+    `taught` make new ones of it. It is a value: shared by threads, and it pickles as its file.
 
     `model` holds all that was learnt.
     """
@@ -56,7 +55,9 @@ class Detector:
     model: Model
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_runtime", Runtime(self.model.scales, self.model.config))
+        object.__setattr__(
+            self, "_runtime", Runtime(self.model.scales, self.model.config, self.model.defects)
+        )
 
     @staticmethod
     def fit(
@@ -71,12 +72,17 @@ class Detector:
         false_alarm: float | str | None = None,
         seed: int | None = None,
         exclude_suspicious: int | float = 0,
+        name: str | None = None,
+        all_good: bool = False,
+        progress: bool = False,
         execution: Execution | None = None,
         client: Client | None = None,
     ) -> Detector:
         """Learn from normal images: a folder, a pattern such as "parts/*.png", an archive, a list, a video, or any
         collection of paths, arrays (H, W, 3) and images of Pillow; an array (N, H, W, 3) is N images. A function
         that gives images whenever it is called is run as often as they are needed, so none has to stay in memory.
+        Of a whole data set (train/good, test, ...) the normal training images are taken; other folders that sound like
+        defects or masks are refused. What else may be a mistake is warned of (ImageWarning).
 
         preset: a named recipe to start from (`mhpatchcore presets` lists them); or `config`, a recipe of your own,
             which has further settings: `Config().with_changes(shrinkage="oas")`.
@@ -87,7 +93,10 @@ class Detector:
         seed: of everything random.
         exclude_suspicious: leave out the images that differ most from the rest: so many (an int), or a share of
             them (a float).
-        execution: how the work is done: workers, memory, progress.
+        name: of the product (default: that of the images' folder, without good, train and the like).
+        all_good: all images are of good parts, whatever their folders are called.
+        progress: show how far the work is.
+        execution: how the work is done: workers, memory, a store.
         client: of a Dask cluster (`dask.distributed.Client`), whose workers do the work; they must reach the images and
             the folder of `Execution(store=...)`.
         """
@@ -103,7 +112,19 @@ class Detector:
         checks = ImageChecks(exclude=exclude_suspicious)
         if client is not None:
             execution = replace(execution or Execution(), executor=DaskExecutor(client))
-        return Detector.study(normals, recipe, checks, weights=weights, execution=execution).detector
+        execution = execution or Execution()
+        with progress_bars() if progress else nullcontext(execution.progress) as shown:
+            execution = replace(execution, progress=shown)
+            found = Detector.study(
+                normals, recipe, checks, weights=weights, name=name, all_good=all_good, execution=execution
+            )
+        detector = found.detector
+        if detector.model.no_threshold and recipe.calibration != "none":
+            execution.warn(
+                f"the model has no threshold, because {detector.model.no_threshold}: give it good parts that it does "
+                "not know, detector.calibrated(images=...), or a number, detector.calibrated(threshold=20)"
+            )
+        return detector
 
     @staticmethod
     def study(
@@ -112,15 +133,16 @@ class Detector:
         checks: ImageChecks | None = None,
         *,
         weights: str | Path | None = None,
+        name: str | None = None,
+        all_good: bool = False,
         execution: Execution | None = None,
     ) -> Study:
         """`fit`, with what `checks` asks about the images."""
         config = config or Config()
         execution = execution or Execution()
-        given = gather(normals, as_given=not config.shuffle)
+        product = None if name is None else checked_product(name)
+        given = gather_normals(normals, config, execution, all_good)
         images, names = given.images, given.names
-        if not images:
-            raise UserError("there are no images to learn from")
         check_can_be_listed(names)
         networks, config = load_networks(config, images, weights)
         config = config.with_changes(augment=to_be_tried(config, len(images)))
@@ -131,9 +153,11 @@ class Detector:
         happened = event("fit", given.source, learnt, learnt, config.false_alarm)
         kept = tuple(name for i, name in enumerate(names) if i not in left_out)
         excluded = tuple(names[i] for i in study.excluded)
-        model = Model.of(study.config, study.fitted, kept, [], (happened,), excluded)
+        model = Model.of(
+            study.config, study.fitted, kept, [], (happened,), excluded, product or product_of(given.source)
+        )
         suspects = () if study.ranking is None else named_suspects(study.ranking, images, names, left_out)
-        return Study(Detector(model), suspects, study.coverage)
+        return Study(Detector(model), suspects, study.coverage, given.passed_over)
 
     def calibrated(
         self,
@@ -142,28 +166,30 @@ class Detector:
         *,
         add: bool = False,
         threshold: float | None = None,
+        all_good: bool = False,
         execution: Execution | None = None,
     ) -> Detector:
         """The same model with a threshold at another rate, at a number of your own, or from other images.
 
         `images` are normal images that the model has not learnt from. Their scores take the place of the stored ones,
-        or with `add` join them. Nothing is fitted.
+        or with `add` join them. Nothing is fitted. `all_good` is that of `fit`.
         """
-        return Detector(calibrated(self.model, false_alarm, images, add, threshold, execution))
+        return Detector(calibrated(self.model, false_alarm, images, add, threshold, all_good, execution))
 
     def updated(
         self,
         normals: Images,
         *,
         returned: bool = False,
+        all_good: bool = False,
         execution: Execution | None = None,
     ) -> Detector:
         """A model of the images learnt so far and these further normal ones; the old images are not needed.
 
         `returned` says that they were picked because they had been rejected: they are learnt, but not being
-        representative of what comes they do not count in the threshold.
+        representative of what comes they do not count in the threshold. `all_good` is that of `fit`.
         """
-        return Detector(updated(self.model, normals, returned, execution))
+        return Detector(updated(self.model, normals, returned, all_good, execution))
 
     def merged(self, *others: Detector) -> Detector:
         """One model of what this one and the others have learnt, whatever their order."""
@@ -171,6 +197,22 @@ class Detector:
             if not isinstance(other, Detector):
                 raise UserError(f"only detectors can be merged, not {other!r:.40}: load the file first")
         return Detector(merged([self.model, *(other.model for other in others)]))
+
+    def taught(
+        self,
+        images: Images,
+        *,
+        name: str | None = None,
+        masks: Any = None,
+        execution: Execution | None = None,
+    ) -> Detector:
+        """The same model, which knows these defects by name: what looks like them is rejected, and named.
+
+        name: what they are called; without it, each by the folder that it lies in.
+        masks: where the defects are: whatever `Config(roi=...)` takes, for example a folder of masks or a CSV file of
+            boxes. Without it they are where the model sees them.
+        """
+        return Detector(taught(self.model, self.runtime, images, name, masks, execution or Execution()))
 
     @overload
     def score(self, images: GivenImage) -> Result: ...  # type: ignore[overload-overlap]  # a text is iterable too
@@ -244,7 +286,7 @@ class Detector:
         return self._scored(self.opened(image), path, sessions)
 
     def _scored(self, source: Opened, path: str | None, sessions: Sequence[Any]) -> Result:
-        score, views = self.runtime.score_image(source, sessions)
+        score, views, measures = self.runtime.score_image(source, sessions)
         return Result(
             path=path,
             score=score,
@@ -254,6 +296,12 @@ class Detector:
             views=views,
             window=self.config.views[0].window,
             area=source.area,
+<<<<<<< HEAD
+            measures=tuple(measures.tolist()),
+=======
+            names=self.model.defects.names,
+            likeness_limit=self.likeness_limit,
+>>>>>>> teach
         )
 
     def with_roi(self, roi: Any) -> Detector:
@@ -292,6 +340,11 @@ class Detector:
         """Scores above it are rejected; infinity without calibration images."""
         return self.model.calibration.threshold
 
+    @cached_property
+    def likeness_limit(self) -> float:
+        """Images that are more like a known defect are rejected too; infinity for a model that knows none."""
+        return self.runtime.likeness_limit(self.calibration)
+
     @property
     def history(self) -> tuple[Event, ...]:
         """What was done to the model, when, and with which images."""
@@ -307,6 +360,7 @@ class Detector:
         detector = Detector(load(Path(path)))
         try:
             detector.runtime.warm_up()
+            _ = detector.likeness_limit
         except Exception as error:  # ONNX Runtime's errors have no common base
             raise ModelFileError(
                 f"{path} is damaged (its network does not run: {in_one_line(error)}); "
@@ -327,11 +381,15 @@ class Detector:
 
 @dataclass(frozen=True, eq=False)
 class Study:
-    """A fitted detector and what its fit found out: all images by suspicion, and how well the bank covers them."""
+    """A fitted detector and what its fit found out: all images by suspicion, and how well the bank covers them.
+
+    `passed_over` are files among the images that are none.
+    """
 
     detector: Detector
     suspects: tuple[Suspect, ...]
     coverage: Coverage | None
+    passed_over: tuple[str, ...] = ()
 
 
 def _from_bytes(content: bytes) -> Detector:

@@ -47,7 +47,7 @@ class WeightsError(UserError):
 
 
 class ImageWarning(UserWarning):
-    """Something about images that a user should know, though the work goes on; the message names the file."""
+    """Something about images, or what is learnt from them, that a user should know, though the work goes on."""
 
 
 def in_one_line(text: object) -> str:

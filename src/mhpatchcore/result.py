@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from math import isfinite
+<<<<<<< HEAD
+from math import isfinite, nan
+=======
+from math import inf, isfinite
+>>>>>>> teach
 from typing import Any, Literal
 
 import numpy as np
 
 from mhpatchcore.inputs.areas import Area, Extent
+from mhpatchcore.inputs.camera import MEASURES
 from mhpatchcore.inputs.window import Window
 from mhpatchcore.runtime.arrays import Floats, Mask
+from mhpatchcore.scoring.known_defects import most_like, name_in
 from mhpatchcore.scoring.maps import Region, ViewScores, combined_map, regions_in
 
 PEAK_SHARE = (
@@ -30,7 +36,14 @@ class Result:
 
     `map` and `mask` have the size of the original image and are made when first asked for. A model that has not been
     calibrated has no threshold (infinity): it scores images, but does not judge them. `window` says which values of
-    the image were black and white, for pictures of it; outside of its `area` of interest the map is empty.
+<<<<<<< HEAD
+    the image were black and white, for pictures of it; outside of its `area` of interest the map is empty. `measures`
+    say how the camera saw it.
+=======
+    the image were black and white, for pictures of it; outside of its `area` of interest the map is empty. `names` are
+    those of the known defects, by which regions are named; an image that is more like one of them than
+    `likeness_limit` is rejected too.
+>>>>>>> teach
     """
 
     path: str | None
@@ -41,20 +54,43 @@ class Result:
     views: tuple[ViewScores, ...]
     window: Window | None = None
     area: Area | None = None
+<<<<<<< HEAD
+    measures: tuple[float, ...] = (nan,) * len(MEASURES)
+
+    @property
+    def camera(self) -> dict[str, float | None]:
+        """The measures by their names; None where one cannot be told."""
+        known = zip(MEASURES, self.measures, strict=True)
+        return {name: value if isfinite(value) else None for name, value in known}
+=======
+    names: tuple[str, ...] = ()
+    likeness_limit: float = inf
+>>>>>>> teach
 
     @property
     def verdict(self) -> Verdict:
-        """What the score means: "passed", "rejected", or "no threshold" where the model cannot tell."""
+        """What it means: "passed", "rejected", or "no threshold" where the model cannot tell.
+
+        Rejected is what scores above the threshold, and what is more like a known defect than good parts are.
+        """
         if not isfinite(self.threshold):
             return "no threshold"
-        return (
-            "passed" if self.score <= self.threshold else "rejected"
-        )  # a score that is no number does not pass
+        passes = self.score <= self.threshold  # a score that is no number does not pass
+        return "passed" if passes and not self.is_like_known else "rejected"
 
     @property
     def is_rejected(self) -> bool:
-        """Whether the score exceeds the threshold; without a threshold nothing does (see `verdict`)."""
+        """Whether it does not pass; without a threshold everything does (see `verdict`)."""
         return self.verdict == "rejected"
+
+    @property
+    def is_like_known(self) -> bool:
+        """Whether it is more like a known defect than good parts are."""
+        return self._most_like[0] > self.likeness_limit
+
+    @cached_property
+    def _most_like(self) -> tuple[float, int]:
+        return most_like(self.views) if self.names else (-1.0, 0)
 
     @property
     def size(self) -> tuple[int, int]:
@@ -94,8 +130,20 @@ class Result:
 
     @cached_property
     def regions(self) -> tuple[Region, ...]:
-        """Connected regions of the mask, highest peak first."""
-        return regions_in(self._bands(), self.mask_limit) if isfinite(self.mask_limit) else ()
+        """Connected regions of the mask, highest peak first; named where the model knows defects."""
+        found = regions_in(self._bands(), self.mask_limit) if isfinite(self.mask_limit) else ()
+        return tuple(self._named(region) for region in found) if self.names else found
+
+    @property
+    def defect(self) -> str | None:
+        """What the worst region of a rejected image is called, or "unknown"; None where the model knows no names."""
+        if self.is_rejected and self.score <= self.threshold:
+            return self.names[self._most_like[1]]
+        return self.regions[0].name if self.is_rejected and self.regions else None
+
+    def _named(self, region: Region) -> Region:
+        name, sure = name_in(self.views, self.names, region.box)
+        return replace(region, name=name, sure=sure)
 
     def _bands(self) -> Iterator[Floats]:
         """The map from top to bottom, some rows at a time: of a large image it is never held whole."""
@@ -115,7 +163,10 @@ class Result:
             "verdict": self.verdict,
             "is_rejected": self.is_rejected if judged else None,
             "p_value": self.p_value if judged else None,
+            "defect": self.defect,
+            "is_like_known": self.is_like_known if self.names else None,
             "regions": [asdict(region) for region in self.regions],
+            "camera": self.camera,
         }
 
     def __repr__(self) -> str:

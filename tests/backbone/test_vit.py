@@ -243,7 +243,7 @@ def test_transformers_are_not_quantised(small_vit: Path) -> None:
     images = [pixels(60, 60, seed) for seed in range(3)]
     network = backbone.load("small_vit", weights=small_vit, height=56, width=56)
     assert not quantising.gains(network.graph)
-    with pytest.raises(UserError, match=r"few convolutions to quantise: use --precision fp32"):
+    with pytest.raises(UserError, match=r"few convolutions to quantise: use `precision=fp32`"):
         fitted(images, small_vit, sizes=56, precision="int8")
 
 

@@ -11,9 +11,9 @@ from mhpatchcore.calibration.deciding_patches import (
     DecidingPatches,
     deciding_cells,
     stacked,
-    surroundings,
     unstacked,
 )
+from mhpatchcore.scoring.maps import surroundings
 
 
 def bump(h: int, w: int, row: int, column: int) -> np.ndarray:

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cli_runs import SMALL, Run, assert_one_line_error, files_below, graphs, run, write_vials
+from PIL import Image
 from safetensors.numpy import save_file
 
 from mhpatchcore import Detector
@@ -151,7 +152,7 @@ def test_broken_images_can_be_skipped(run: Run, tmp_path: Path) -> None:
     assert ran.err.startswith("warning: skipped: ") and "name.png" in ran.err
     assert ran.err.count("\n") == 1
     facts = json.loads(ran.out)
-    assert facts["images"] == 3 and len(facts["skipped"]) == 1 and "name.png" in facts["skipped"][0]
+    assert facts["images"] == 3 and len(facts["warnings"]) == 1 and "name.png" in facts["warnings"][0]
 
 
 def test_outputs_do_not_take_the_place_of_anything_else(run: Run, good: Path, tmp_path: Path) -> None:
@@ -264,3 +265,46 @@ def test_an_impossible_place_is_refused_before_the_work(
     ran = run("fit", tmp_path, "-o", tmp_path / place)
     assert_one_line_error(ran, 2, f"cannot write {tmp_path / place}")
     assert files_below(tmp_path) == ["file"]
+
+
+def data_set(root: Path) -> Path:
+    write_vials(root / "train" / "good", 4)
+    write_vials(root / "test" / "good", 1, first=10)
+    write_vials(root / "test" / "cut", 2, first=20)
+    write_vials(root / "ground_truth" / "cut", 2, first=30)
+    return root
+
+
+def test_the_root_of_a_data_set_is_learnt_like_its_training_images(run: Run, tmp_path: Path) -> None:
+    root = data_set(tmp_path / "vial")
+    ran = run("fit", root, "-o", tmp_path / "root.mhpc", *SMALL)
+    (line,) = ran.err.splitlines()
+    assert ran.code == 0 and "learnt from 4 images" in ran.out
+    assert line.startswith(f"warning: {root} is a whole data set: ") and "4 of 9 images" in line
+    assert run("fit", root / "train" / "good", "-o", tmp_path / "good.mhpc", *SMALL).err == ""
+    one, other = (Detector.load(tmp_path / name) for name in ("root.mhpc", "good.mhpc"))
+    assert one.model.images == other.model.images and one.threshold == other.threshold
+    assert one.history[0].source == other.history[0].source == str(root / "train" / "good")
+
+
+def test_folders_that_sound_like_defects_are_refused_before_the_work(run: Run, tmp_path: Path) -> None:
+    root, model = data_set(tmp_path / "vial"), tmp_path / "part.mhpc"
+    ran = run("fit", root / "test", "-o", model)
+    assert_one_line_error(ran, 2, f"cut in {root}/test does not sound", f"({root}/test/good)", "--all-good")
+    assert "all_good" not in ran.err and not model.exists()
+    ran = run("fit", root / "test", "-o", model, *SMALL, "--all-good")
+    assert (ran.code, ran.err) == (0, "") and "learnt from 3 images" in ran.out
+
+
+def test_what_is_odd_is_warned_of_and_files_that_are_no_images_are_counted(run: Run, tmp_path: Path) -> None:
+    folder = write_vials(tmp_path / "parts", 4)
+    Image.open(folder / "000.png").convert("L").resize((64, 40)).save(folder / "odd.png")
+    (folder / "notes.txt").write_text("no image")
+    (folder / "drawing.svg").write_text("no image that is read")
+    ran = run("fit", folder, "-o", tmp_path / "part.mhpc", *SMALL, "--roi", "0,0,60,60", "--json")
+    gray, shape, beyond = json.loads(ran.out)["warnings"]
+    assert "is gray" in gray and "another shape" in shape and "beyond 1 of 5 images" in beyond
+    assert all(f"warning: {line}" in ran.err for line in (gray, shape, beyond))
+    assert json.loads(ran.out)["passed_over"] == {".svg": 1, ".txt": 1}
+    printed = run("fit", folder, "-o", tmp_path / "part.mhpc", *SMALL).out
+    assert "files that are no images: 1 .svg, 1 .txt" in printed

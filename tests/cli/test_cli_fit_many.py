@@ -78,7 +78,7 @@ def test_a_model_that_was_calibrated_since_is_kept(run: Run, plant: Path, tmp_pa
     command = ("fit-many", plant, "-o", tmp_path / "models", *SMALL, "--json")
     run(*command)
     place = tmp_path / "models/cap.mhpc"
-    changed = Detector.load(place).calibrated(images=plant / "cap/bad", add=True)
+    changed = Detector.load(place).calibrated(images=plant / "cap/bad", add=True, all_good=True)
     changed.save(place)
     cap = json.loads(run(*command).out)["products"][0]
     assert cap["kept"] and cap["threshold"] == changed.threshold
@@ -100,14 +100,14 @@ def test_one_that_fails_does_not_stop_the_others(run: Run, plant: Path, tmp_path
     assert again.code == 0 and "broken.png" in cap["warnings"][0] and cap["images"] == 4
 
 
-def test_an_image_that_decides_alone_is_shown(plant: Path, tmp_path: Path) -> None:
+def test_odd_images_are_shown(plant: Path, tmp_path: Path) -> None:
     product = many.Product("vial", str(plant / "vial"))
     recipe = many.Recipe(CONFIG, str(tmp_path))
-    one = many.Fitted("vial", "vial.mhpc", 4, 50, 9.0, 0.2, (0.1, 0.3), "002.png", 3.0)
+    one = many.Fitted("vial", "vial.mhpc", 4, 50, 9.0, 0.2, (0.1, 0.3), ("002.png",))
     page = render(recipe, [product], [one], 5.0)
-    assert "Images to look at" in page and "002.png" in page and "data:image/jpeg" in page
-    assert "002.png alone decides the threshold, 3 without it" in page
-    gone = many.Fitted("vial", "vial.mhpc", 4, 50, 9.0, 0.2, (0.1, 0.3), "9.png", 3.0)
+    assert "Images to look at" in page and "data:image/jpeg" in page
+    assert "002.png: far beyond all others, and rejected" in page
+    gone = many.Fitted("vial", "vial.mhpc", 4, 50, 9.0, 0.2, (0.1, 0.3), ("9.png",))
     assert "data:image/jpeg" not in render(recipe, [product], [gone], 5.0)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cli_runs import Run, assert_one_line_error, files_below, graphs, run, write_vials
+from cli_runs import SMALL, Run, assert_one_line_error, files_below, graphs, run, write_vials
 from PIL import Image
 from small_detector import small_detector, with_threshold
 
@@ -112,12 +112,12 @@ def test_wrong_usage_is_one_line(run: Run, model: Path, fresh: Path, tmp_path: P
     assert_one_line_error(run("calibrate", model, "--false-alarm", "2"), 2, "between 0 and 1")
     assert_one_line_error(run("calibrate", model, "--with", tmp_path / "none"), 2, "none")
     assert_one_line_error(run("update", model, fresh, "-o", tmp_path), 2, "it is a folder")
-    (tmp_path / "bad").mkdir()
-    (tmp_path / "bad" / "a.png").write_bytes(b"torn")
+    (tmp_path / "torn").mkdir()
+    (tmp_path / "torn" / "a.png").write_bytes(b"torn")
     before = files_below(tmp_path)
     out = ("-o", tmp_path / "new.mhpc")
-    assert_one_line_error(run("update", model, tmp_path / "bad", *out), 3, "a.png")
-    assert_one_line_error(run("calibrate", model, "--with", tmp_path / "bad", *out), 3, "a.png")
+    assert_one_line_error(run("update", model, tmp_path / "torn", *out), 3, "a.png")
+    assert_one_line_error(run("calibrate", model, "--with", tmp_path / "torn", *out), 3, "a.png")
     assert files_below(tmp_path) == before
 
 
@@ -143,3 +143,22 @@ def test_known_defects_show_what_each_rate_finds_and_can_choose(
 def test_defects_that_score_like_good_parts_cannot_be_found(run: Run, model: Path, tmp_path: Path) -> None:
     good = write_vials(tmp_path / "learnt", 2)  # these were learnt: nothing is nearer
     assert_one_line_error(run("calibrate", model, "--defects", good, "--find", "100%"), 2, "like good parts")
+
+
+def test_a_model_knows_its_product_and_replaces_no_other(run: Run, tmp_path: Path) -> None:
+    write_vials(tmp_path / "vial" / "train" / "good", 6)
+    vial, plate = tmp_path / "vial.mhpc", tmp_path / "plate.mhpc"
+    assert run("fit", tmp_path / "vial" / "train" / "good", "-o", vial, *SMALL).code == 0
+    assert run("fit", tmp_path / "vial" / "train" / "good", "-o", plate, "--name", "plate", *SMALL).code == 0
+    assert [json.loads(run("info", one, "--json").out)["product"] for one in (vial, plate)] == [
+        "vial",
+        "plate",
+    ]
+    assert "  product     plate\n" in run("info", plate).out
+    before, returned = plate.read_bytes(), write_vials(tmp_path / "returned", 2, first=20)
+    refused = run("update", vial, returned, "-o", plate)
+    assert_one_line_error(refused, 2, "plate.mhpc is a model of plate, and this would be one of vial")
+    assert plate.read_bytes() == before
+    assert run("update", vial, returned, "-o", plate, "--other-product").code == 0
+    assert Detector.load(plate).model.product == "vial"
+    assert_one_line_error(run("fit", returned, "-o", vial, "--name", " ", *SMALL), 2, "name of a product")

@@ -52,6 +52,7 @@ def test_json_is_what_the_detector_says(run: Run, model: Path, images: Path) -> 
     assert [row["image"] for row in told] == [result.path for result in expected]
     assert [row["score"] for row in told] == pytest.approx([r.score for r in expected], rel=1e-4)
     told_of = {"image", "score", "threshold", "verdict", "is_rejected", "p_value", "regions", "size"}
+    told_of |= {"defect", "is_like_known"}
     assert set(told[0]) == told_of and told[0]["size"] == [PIXELS, PIXELS]
 
 

@@ -152,7 +152,7 @@ def die(_: int) -> None:
 def test_a_task_that_kills_every_worker_ends_in_one_line(cluster: DaskExecutor) -> None:
     cluster.client.cluster.scheduler.allowed_failures = 0
     with pytest.raises(
-        UserError, match=r"workers of the cluster died .* with the same --store a new run goes on"
+        UserError, match=r"workers of the cluster died .* with the same store a new run goes on"
     ) as caught:
         list(cluster.map(die, [1]))
     assert "\n" not in str(caught.value)
@@ -188,7 +188,7 @@ class Elsewhere:
     [
         (
             lambda a: (Store(Path("/nowhere")), *a[1:]),
-            "does not see the store in /nowhere: name a folder with --store",
+            "does not see the store in /nowhere: name a folder that all workers reach",
         ),
         (lambda a: (*a[:2], "/nowhere/1.png", *a[3:]), "cannot work: there is no image /nowhere/1.png"),
         (lambda a: (*a[:2], __file__, *a[3:]), "sees another image at"),

@@ -12,7 +12,8 @@ import pytest
 
 from mhpatchcore import UserError
 from mhpatchcore.deploy import inbox as module
-from mhpatchcore.deploy.inbox import Inbox, Said, changed
+from mhpatchcore.deploy.inbox import Inbox, Said
+from mhpatchcore.deploy.inbox_journal import Change
 
 
 @pytest.fixture
@@ -44,17 +45,70 @@ def test_the_newest_is_first_and_filters_hold(inbox: Inbox) -> None:
         inbox.parts("a", ids=[ids[2]])  # it belongs to another model
 
 
-def test_a_second_label_takes_the_place_of_the_first(inbox: Inbox) -> None:
-    first = inbox.add("part", "good", b"x", "1.png", who="Ada")
-    second = inbox.add("part", "defect", b"x", "1.png", who="Ben")
+def test_what_the_caller_calls_a_part_comes_back_as_given(inbox: Inbox) -> None:
+    odd = " LOT 7 /12/4\t"
+    part = inbox.add("part", "good", b"x", odd, part=odd)
+    assert (part.part, part.name) == (odd, odd) and inbox.parts() == [part]
+    assert (
+        inbox.add("part", "good", b"y", "a\udcff.png").name == r"a\udcff.png"
+    )  # a file's name that is no text
+
+
+def test_every_statement_stays_and_the_newest_counts(inbox: Inbox) -> None:
+    first = inbox.add("part", "good", b"x", "1.png", who="Ada", note="dust")
+    second = inbox.add("part", "defect", b"x", "again.png", who="Ben")
     other = inbox.add("other", "good", b"x")
-    assert second.id == first.id and (second.label, second.who) == ("defect", "Ben")
+    assert second.id == first.id and (second.label, second.who, second.name) == ("defect", "Ben", "again.png")
     assert {one.id for one in inbox.parts()} == {first.id, other.id}
     again = inbox.relabel(first.id, "good", note="looked again")
     assert (again.label, again.who, again.note) == ("good", "Ben", "looked again")
-    inbox.remove(first.id)
-    assert inbox.parts("part") == []
+    inbox.withdraw(first.id, who="Cy", note="not ours")
+    assert inbox.parts("part") == [] and inbox.image(first.id) == b"x"
+    for act in (inbox.withdraw, inbox.relabel):
+        with pytest.raises(UserError, match=f"no part {first.id}"):
+            act(first.id)
+    told = [(one.label, one.who, one.note, one.name) for one in inbox.statements(first.id)]
+    assert told == [
+        (None, "Cy", "not ours", "again.png"),
+        ("good", "Ben", "looked again", "again.png"),
+        ("defect", "Ben", "", "again.png"),
+        ("good", "Ada", "dust", "1.png"),
+    ]
+    assert inbox.relabel(first.id, "defect", who="Di").label == "defect"  # it is back
+    assert len(inbox.statements(first.id)) == 5 and inbox.statements(other.id)[0].label == "good"
     assert inbox.add("part", "good", b"y").id > other.id  # a number is never given twice
+
+
+def test_what_is_said_twice_is_written_once(inbox: Inbox) -> None:
+    for _ in range(3):  # a key that bounces
+        part = inbox.add("part", "good", b"x", "1.png", who="Ada")
+    inbox.relabel(part.id, "good")
+    assert len(inbox.statements(part.id)) == 1
+
+
+def test_nothing_in_the_journal_can_be_erased_or_rewritten(inbox: Inbox) -> None:
+    inbox.add("part", "good", b"x", who="Ada")
+    with sqlite3.connect(inbox.path) as db:
+        for statement in ("DELETE FROM journal", "UPDATE journal SET who = 'Ben'"):
+            with pytest.raises(sqlite3.IntegrityError, match="the journal stays"):
+                db.execute(statement)
+
+
+def test_withdrawn_images_make_room(inbox: Inbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_BYTES", 25)
+    first, second = (inbox.add("part", "good", letter * 10) for letter in (b"a", b"b"))
+    inbox.withdraw(first.id)
+    assert inbox.image(first.id) == b"a" * 10  # there is room
+    third = inbox.add("part", "good", b"c" * 10)
+    assert [one.id for one in inbox.parts()] == [third.id, second.id]
+    for act in (inbox.image, lambda id: inbox.relabel(id, "good")):
+        with pytest.raises(UserError, match=f"no part {first.id}"):
+            act(first.id)
+    assert [one.label for one in inbox.statements(first.id)] == [None, "good"]  # what was said is still known
+    with pytest.raises(UserError, match="inbox export"):
+        inbox.add("part", "good", b"a" * 10)
+    inbox.withdraw(second.id)
+    assert inbox.add("part", "defect", b"a" * 10).id == first.id and inbox.image(first.id) == b"a" * 10
 
 
 def test_what_is_no_label_or_too_large_is_refused(inbox: Inbox, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,21 +118,17 @@ def test_what_is_no_label_or_too_large_is_refused(inbox: Inbox, monkeypatch: pyt
         inbox.add("part", "good", b"")
     with pytest.raises(UserError, match="note has 3000 letters"):
         inbox.add("part", "good", b"x", note="x" * 3000)
-    for id, act in ((5, inbox.remove), (6, inbox.image), (7, inbox.relabel)):
+    for id, act in ((5, inbox.withdraw), (6, inbox.image), (7, inbox.relabel), (8, inbox.statements)):
         with pytest.raises(UserError, match=f"no part {id}"):
             act(id)
     monkeypatch.setattr(module, "MOST_IMAGE", 10)
     with pytest.raises(UserError, match=r"big\.png has .* save it smaller"):
         inbox.add("part", "good", b"x" * 11, "big.png")
-    monkeypatch.setattr(module, "MOST_BYTES", 15)
-    inbox.add("part", "good", b"x" * 10)
-    with pytest.raises(UserError, match="inbox export"):
-        inbox.add("part", "good", b"y" * 10)
-    assert len(inbox.parts()) == 1
+    assert inbox.parts() == []
 
 
 def test_looking_makes_no_file(inbox: Inbox) -> None:
-    assert inbox.parts() == [] and inbox.changes("part") == [] and not inbox.path.exists()
+    assert inbox.parts() == [] and inbox.journal.changes("part") == [] and not inbox.path.exists()
 
 
 def test_another_file_is_not_taken_for_an_inbox(inbox: Inbox, tmp_path: Path) -> None:
@@ -129,6 +179,29 @@ def test_a_killed_writer_leaves_whole_rows(inbox: Inbox) -> None:
 
 
 def test_changes_are_written_down(inbox: Inbox) -> None:
-    for who in ("Ada", "Ben"):
-        inbox.record(changed("part", "learn", who, "", "a", "b"))
-    assert [one.who for one in inbox.changes("part")] == ["Ben", "Ada"] and inbox.changes("other") == []
+    journal = inbox.journal
+    values = ("lot 7", "a", "b", 8.0, float("inf"), "vial")
+    first, _ = (journal.intend(Change("part", "learn", who, *values)) for who in ("Ada", "Ben"))
+    journal.end(first, "done")
+    ben, ada = journal.changes("part")
+    assert (ada.who, ada.state, ben.who, ben.state) == ("Ada", "done", "Ben", "intended")
+    assert (ada.threshold_before, ada.threshold_after) == (8.0, None) and ada.at.endswith("Z")
+    assert journal.changes("other") == [] and journal.product("part") == "vial"
+    inbox.add("part", "good", b"x", who="Cy")
+    assert [(one["what"], one["who"]) for one in journal.entries("part")] == [
+        ("label", "Cy"),
+        ("learn", "Ben"),
+        ("learn", "Ada"),
+    ]
+
+
+def test_a_model_that_is_found_is_written_down_once(inbox: Inbox) -> None:
+    journal = inbox.journal
+    assert journal.found("part", "a", 8.0, "vial") and not journal.found("part", "a", 8.0, "vial")
+    assert journal.found("part", "b", 9.0, "vial")
+    intent = journal.intend(Change("part", "learn", "Ada", "", "b", "c", 9.0, 9.5, "vial"))
+    assert not journal.found("part", "b", 9.0, "vial") and not journal.found("part", "c", 9.5, "vial")
+    journal.end(intent, "done")
+    told = [(one.what, one.sha256_before, one.sha256_after) for one in journal.changes("part")]
+    assert told == [("learn", "b", "c"), ("found", "a", "b"), ("found", "", "a")]
+    assert journal.is_told("part", "c") and not journal.is_told("part", "b")

@@ -49,11 +49,20 @@ def test_the_whole_loop(run: Run, labelled: Path, tmp_path: Path) -> None:
     told = json.loads(run("inbox", "list", labelled, "--json").out)
     assert [one["learnt"] for one in told] == [False, True, True, True]
     found = run("inbox", "versions", labelled).out
-    assert "in use" in found and "learn:" in found and "by Ben: lot 7" in found
+    assert (
+        "    2  in use" in found
+        and "    1  until" in found
+        and "learn:" in found
+        and "by Ben: lot 7" in found
+    )
+    ran = run("inbox", "preview", "undo", labelled)
+    assert ran.code == 0 and "goes back   to version 1" in ran.out and "not written" in ran.out
     ran = run("inbox", "undo", labelled, "--who", "Cy")
-    assert ran.code == 0 and "8 images, fit" in ran.out and labelled.read_bytes() == before
+    assert (
+        ran.code == 0 and "is version 1 again: 8 images, fit" in ran.out and labelled.read_bytes() == before
+    )
     changes = json.loads(run("inbox", "versions", labelled, "--json").out)["changes"]
-    assert [(one["what"], one["who"]) for one in changes] == [("undo", "Cy"), ("learn", "Ben")]
+    assert [(one["what"], one["who"]) for one in changes] == [("undo", "Cy"), ("learn", "Ben"), ("found", "")]
     told = json.loads(run("inbox", "list", labelled, "--json").out)
     assert not any(one["learnt"] for one in told)  # the model knows what it has learnt
     ran = run("inbox", "recalibrate", labelled, "--false-alarm", "30%")
@@ -63,7 +72,7 @@ def test_the_whole_loop(run: Run, labelled: Path, tmp_path: Path) -> None:
 
 def test_labels_are_corrected_removed_and_exported(run: Run, labelled: Path, tmp_path: Path) -> None:
     assert "defect" in run("inbox", "label", labelled, 1, "defect", "--note", "a scratch after all").out
-    assert "removed 1 part" in run("inbox", "remove", labelled, 2).out
+    assert "withdrawn: 1 part" in run("inbox", "remove", labelled, 2, "--who", "Cy", "--note", "not ours").out
     ran = run("inbox", "export", labelled, "-o", tmp_path / "out")
     assert ran.code == 0 and "3 images and labels.csv" in ran.out
     files = files_below(tmp_path / "out")
@@ -73,6 +82,19 @@ def test_labels_are_corrected_removed_and_exported(run: Run, labelled: Path, tmp
     assert [row["label"] for row in rows] == ["defect", "good", "defect"]
     assert (tmp_path / "out" / rows[0]["file"]).read_bytes() == (tmp_path / "good" / "020.png").read_bytes()
     assert rows[0]["note"] == "a scratch after all" and float(rows[0]["score"]) > 0
+
+
+def test_the_journal_says_who_said_and_did_what(run: Run, labelled: Path) -> None:
+    run("inbox", "label", labelled, 1, "defect", "--who", "Ben", "--note", "a scratch after all")
+    run("inbox", "remove", labelled, 2, "--who", "Cy")
+    run("inbox", "recalibrate", labelled, "--false-alarm", "30%", "--who", "Di", "--note", "too lax")
+    lines = run("inbox", "journal", labelled).out.splitlines()
+    assert "recalibrate" in lines[0] and "threshold" in lines[0] and lines[0].endswith("by Di: too lax")
+    assert "withdrawn part 2 021.png" in lines[2] and lines[2].endswith("by Cy")
+    assert "defect    part 1 020.png" in lines[3] and lines[3].endswith("by Ben: a scratch after all")
+    assert sum("by Ada: only dust" in line for line in lines) == 3  # what was said before is still there
+    entries = json.loads(run("inbox", "journal", labelled, "--json").out)
+    assert [one["id"] for one in entries] == list(range(len(lines), 0, -1))
 
 
 def test_wrong_usage_is_one_line(run: Run, labelled: Path, tmp_path: Path) -> None:

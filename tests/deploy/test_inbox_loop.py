@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
-import shutil
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
-from same_model import assert_same_model
 from small_detector import PIXELS, small_detector, vials
 
 from mhpatchcore import Detector, UserError
 from mhpatchcore.demo.dataset import vial_image
 from mhpatchcore.deploy.inbox import Inbox, Said
-from mhpatchcore.deploy.inbox_jobs import Jobs, NoSuchJobError
-from mhpatchcore.deploy.inbox_loop import LEARNT, Request, accept, propose
-from mhpatchcore.deploy.inbox_versions import ModelChangedError, replaced, sha256_of, undone, versions
+from mhpatchcore.deploy.inbox_change import ModelChangedError
+from mhpatchcore.deploy.inbox_jobs import MOST_READY, Jobs, NoSuchJobError
+from mhpatchcore.deploy.inbox_loop import Proposal, Request, accept, propose
+from mhpatchcore.deploy.inbox_versions import sha256_of, versions
 from mhpatchcore.inputs.sources import content_hash
+from mhpatchcore.model.file import from_bytes
 
 
 def png(pixels: np.ndarray) -> bytes:
@@ -50,6 +47,10 @@ def inbox(path: Path) -> Inbox:
     return inbox
 
 
+def proposed(proposal: Proposal) -> Detector:
+    return Detector(from_bytes(proposal.content))
+
+
 def test_learning_is_an_update_with_returned_parts(path: Path, inbox: Inbox, tmp_path: Path) -> None:
     before = path.read_bytes()
     proposal = propose(inbox, path, Request("learn", who="Ada", note="new supplier"))
@@ -60,24 +61,31 @@ def test_learning_is_an_update_with_returned_parts(path: Path, inbox: Inbox, tmp
     told = preview.to_json()
     assert told["defects"] == {"parts": 1, "right_before": 1, "right_after": 1} and told["lost"] == []
     assert told["good"]["parts"] == 3 and told["good"]["right_after"] == 3  # learnt, so they pass
-    events = proposal.detector.history[1:]
+    detector = proposed(proposal)
+    events = detector.history[1:]
     assert [(one.what, one.images, one.who, one.note) for one in events] == [
         ("update", 1, "Ada", "new supplier"),
         ("update", 2, "Ada", "new supplier"),
     ]
     by_hand = small_detector().updated(vials(22, 1)).updated(vials(20, 2), returned=True)
-    ours, theirs = proposal.detector.calibration, by_hand.calibration
+    ours, theirs = detector.calibration, by_hand.calibration
     assert ours.n == theirs.n and ours.threshold == pytest.approx(theirs.threshold)
 
     sha256 = accept(inbox, proposal)
-    assert sha256 == sha256_of(path) and Detector.load(path).history == proposal.detector.history
-    learnt = tmp_path / LEARNT / "part"
+    assert sha256 == sha256_of(path) and Detector.load(path).history == detector.history
+    learnt = tmp_path / "learnt" / "part"
     assert sorted(content_hash(file) for file in learnt.iterdir()) == sorted(
         one.sha256 for one in inbox.parts(label="good")
     )
     assert {one.source for one in events} == {str(learnt)}
-    (change,) = inbox.changes("part")
-    assert (change.what, change.who, change.sha256_after) == ("learn", "Ada", sha256)
+    change, found = inbox.journal.changes("part")
+    assert (change.what, change.state, change.who, change.note) == ("learn", "done", "Ada", "new supplier")
+    assert (change.sha256_before, change.sha256_after) == (preview.model_sha256, sha256)
+    assert (change.threshold_before, change.threshold_after) == (
+        preview.threshold_before,
+        preview.threshold_after,
+    )
+    assert (found.what, found.sha256_after) == ("found", preview.model_sha256)
     with pytest.raises(UserError, match="no good parts"):
         propose(inbox, path, Request("learn"))
     with pytest.raises(UserError, match="part 1 already"):
@@ -96,11 +104,11 @@ def test_recalibrating_by_rate_and_with_parts(path: Path, inbox: Inbox) -> None:
     only_rate = propose(inbox, path, Request("recalibrate", false_alarm=0.5))
     assert only_rate.preview.new_images == 0
     assert only_rate.preview.threshold_after < only_rate.preview.threshold_before
-    assert only_rate.detector.calibration.n == small_detector().calibration.n
+    assert proposed(only_rate).calibration.n == small_detector().calibration.n
     added = propose(inbox, path, Request("recalibrate", (1, 3)))
-    assert added.detector.calibration.n == small_detector().calibration.n + 2
+    assert proposed(added).calibration.n == small_detector().calibration.n + 2
     alone = propose(inbox, path, Request("recalibrate", (1, 3), instead=True))
-    assert alone.detector.calibration.n == 2 and alone.preview.rate_after == pytest.approx(1 / 3)
+    assert proposed(alone).calibration.n == 2 and alone.preview.rate_after == pytest.approx(1 / 3)
     accept(inbox, only_rate)
     assert Detector.load(path).config.false_alarm == 0.5
     with pytest.raises(ModelChangedError, match=r"part\.mhpc has changed meanwhile"):
@@ -129,77 +137,16 @@ def test_defects_are_never_learnt(path: Path, inbox: Inbox) -> None:
         Request("forget")  # type: ignore[arg-type]
 
 
-def test_every_model_is_kept_and_any_comes_back(path: Path, tmp_path: Path) -> None:
-    first, hashes = small_detector(), [sha256_of(path)]
-    with pytest.raises(UserError, match="no earlier version"):
-        undone(path)
-    hashes += [replaced(path, first.calibrated(rate)) for rate in (0.2, 0.3, 0.4)]
-    found = versions(path)
-    assert [one.sha256 for one in found] == hashes[::-1] and found[0].in_use and not found[1].in_use
-    assert [one.false_alarm for one in found] == [0.4, 0.3, 0.2, 0.01]
-    assert (found[1].what, found[3].what, found[1].images) == ("calibrate", "fit", 8)
-    assert undone(path, hashes[0][:12]).sha256 == hashes[0] == sha256_of(path)
-    assert {one.sha256 for one in versions(path)} == set(hashes)  # nothing is lost by going back
-    assert undone(path).sha256 == hashes[3] == sha256_of(path)  # what was in use before that
-    with pytest.raises(UserError, match="no version 0000"):
-        undone(path, "0000")
-    for torn in (".2026.mhpc", "2026-11-17T08-30-00.123456Z-0000.mhpc"):  # what a crash or a disk has left
-        (tmp_path / "versions" / "part" / torn).write_bytes(b"torn")
-    assert {one.sha256 for one in versions(path)} == set(hashes)
-
-
-@pytest.mark.parametrize("call", ["write_bytes", "replace", "read_bytes"])
-@pytest.mark.parametrize("nth", [1, 2])
-def test_a_crash_leaves_the_old_model_or_the_new(
-    path: Path, monkeypatch: pytest.MonkeyPatch, call: str, nth: int
-) -> None:
-    class PowerCut(BaseException):
-        pass
-
-    old, new = path.read_bytes(), small_detector().calibrated(0.3)
-    true, calls = getattr(Path, call), []
-
-    def cut(self: Path, *arguments: object) -> object:
-        calls.append(self)
-        if len(calls) == nth:
-            raise PowerCut
-        return true(self, *arguments)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, call, cut)
-        try:
-            replaced(path, new)
-        except PowerCut:
-            assert path.read_bytes() == old
-    replaced(path, new)
-    assert_same_model(Detector.load(path), new)
-    (former,) = {one.sha256 for one in versions(path) if not one.in_use}
-    assert former == hashlib.sha256(old).hexdigest()
-
-
-def test_a_killed_process_leaves_one_of_two_models(path: Path) -> None:
-    other = path.with_name("other.mhpc")
-    small_detector().calibrated(0.3).save(other)
-    known = {sha256_of(path), sha256_of(other)}
-    code = (
-        "import sys; from pathlib import Path; from mhpatchcore import Detector\n"
-        "from mhpatchcore.deploy.inbox_versions import replaced\n"
-        "path, both = Path(sys.argv[1]), [Detector.load(one) for one in sys.argv[2:]]\n"
-        "for i in range(10**6):\n"
-        "    replaced(path, both[i % 2]); print(i, flush=True)"
-    )
-    original = shutil.copy(path, path.with_name("original.mhpc"))
-    for milliseconds in (3, 11):
-        command = [sys.executable, "-c", code, str(path), str(other), str(original)]
-        writer = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        assert writer.stdout is not None
-        writer.stdout.readline()
-        time.sleep(milliseconds / 1000)
-        writer.kill()
-        writer.communicate()
-        assert hashlib.sha256(path.read_bytes()).hexdigest() in known
-    assert {one.sha256 for one in versions(path)} <= known
-    undone(path)  # and it goes on
+def test_a_part_far_above_the_threshold_is_not_learnt_without_a_word(path: Path, inbox: Inbox) -> None:
+    rusty = png(np.rot90(255 - vials(23, 1)[0]))
+    id = inbox.add("part", "good", rusty, "23.png", part="LOT 7 /12/4").id
+    preview = propose(inbox, path, Request("learn")).preview
+    (effect,) = (one for one in preview.effects if one.id == id)
+    assert effect.before.score > 1.5 * preview.threshold_before
+    assert preview.to_json()["outliers"] == [id] and "LOT 7 /12/4 scores far above" in preview.warnings[-1]
+    left_out = propose(inbox, path, Request("learn", (1, 2, 3))).preview
+    assert left_out.outliers == () == left_out.warnings
+    assert propose(inbox, path, Request("recalibrate", (id,))).preview.outliers == ()  # it is not learnt
 
 
 def wait_for(jobs: Jobs, id: str, *states: str) -> None:
@@ -222,7 +169,7 @@ def test_a_job_tells_how_far_it_is_and_waits_for_a_yes(path: Path, inbox: Inbox)
         assert sha256_of(path) == before
         assert jobs.accept(job.id).sha256 == sha256_of(path) != before
         assert jobs.accept(job.id).state == "accepted"  # asked twice, done once
-        assert len(inbox.changes("part")) == 1
+        assert [one.what for one in inbox.journal.changes("part")] == ["learn", "found"]
         failing = jobs.start(path, Request("learn", (4,)))
         while failing.state != "failed":
             time.sleep(0.01)
@@ -233,17 +180,34 @@ def test_a_job_tells_how_far_it_is_and_waits_for_a_yes(path: Path, inbox: Inbox)
         jobs.close()
 
 
-def test_a_discarded_job_stops_and_a_newer_one_takes_its_place(path: Path, inbox: Inbox) -> None:
+def test_previews_of_two_people_do_not_disturb_each_other(path: Path, inbox: Inbox) -> None:
     jobs = Jobs(inbox)
     try:
-        first = jobs.start(path, Request("learn"))
-        second = jobs.start(path, Request("recalibrate", false_alarm=0.2))
-        assert first.state == "discarded"
+        first = jobs.start(path, Request("learn", who="Ada"))
+        second = jobs.start(path, Request("recalibrate", false_alarm=0.2, who="Ben"))
         wait_for(jobs, second.id, "ready")
-        assert jobs.discard(second.id).state == "discarded" and second.proposal is None
+        assert first.state == "ready" and first.preview is not None
+        assert jobs.accept(second.id).state == "accepted"
+        with pytest.raises(ModelChangedError, match="changed meanwhile"):
+            jobs.accept(first.id)
+        assert jobs.discard(first.id).state == "discarded" and first.proposal is None
+        assert first.preview is not None  # what was shown can still be shown
         with pytest.raises(UserError, match="is discarded"):
-            jobs.accept(second.id)
-        assert first.preview is None
+            jobs.accept(first.id)
+        every = [jobs.start(path, Request("recalibrate", false_alarm=0.3)) for _ in range(MOST_READY + 1)]
+        wait_for(jobs, every[-1].id, "ready")
+        assert [one.state for one in every] == ["discarded"] + ["ready"] * MOST_READY
+        with pytest.raises(UserError, match="newer previews have taken its room"):
+            jobs.accept(every[0].id)
     finally:
         jobs.close()
-    assert len(versions(path)) == 1
+
+
+def test_a_discarded_job_stops(path: Path, inbox: Inbox) -> None:
+    jobs = Jobs(inbox)
+    try:
+        job = jobs.start(path, Request("learn"))
+        assert jobs.discard(job.id).state == "discarded"
+    finally:
+        jobs.close()
+    assert job.preview is None and len(versions(inbox.journal, path)) == 1

@@ -7,12 +7,16 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from fastapi.testclient import TestClient
+from PIL import Image
 from prometheus_client.parser import text_string_to_metric_families
 from scipy.stats import binom
 from services import bad, good, png, write_model
+from small_detector import vials
 
+from mhpatchcore import Config, Detector
 from mhpatchcore.deploy import record as recording
 from mhpatchcore.deploy.record import Record
 from mhpatchcore.deploy.serve.app import create_app
@@ -68,9 +72,9 @@ def test_an_alarm_tells_when_rejects_are_too_many(client: TestClient) -> None:
     told = samples(client)
     assert told["mhpatchcore_alarm", "vial"] == 1
     assert told["mhpatchcore_rejects_p", "vial"] == pytest.approx(p[1])
-    client.put(
-        "/v1/models/vial/threshold", json={"false_alarm": 0.5}
-    )  # another model: nothing is known of it yet
+    seen = client.get("/v1/models/vial").json()["sha256"]
+    client.put("/v1/models/vial/threshold", json={"false_alarm": 0.5, "instead_of": seen})
+    # another model: nothing is known of it yet
     assert samples(client)["mhpatchcore_alarm", "vial"] == 0
     assert samples(client)["mhpatchcore_swaps_total", "vial"] == 1
 
@@ -102,3 +106,31 @@ def test_problems_and_drift_are_gauges(tmp_path: Path, monkeypatch: pytest.Monke
         assert before not in client.get("/metrics").text  # the hash is that of the model in service
     recorded = list(recording.verdicts(record.path, recording.Query()))
     assert len(recorded) + record.lost == 13  # what could not be written to the end
+
+
+def test_a_camera_that_sees_other_images_is_told(tmp_path: Path) -> None:
+    for seed, picture in enumerate(vials(0, 8)):
+        Image.fromarray(picture).save(tmp_path / f"{seed}.png")
+    Detector.fit(tmp_path, Config(sizes=96, K=200)).save(tmp_path / "vial.mhpc")
+    record = Record(tmp_path / "verdicts.sqlite")
+    with TestClient(create_app([tmp_path / "vial.mhpc"], record=record)) as client:
+        for picture in vials(100, 12):
+            client.post(SCORE, content=png(picture))
+        assert samples(client)["mhpatchcore_camera_drift", "vial"] == 0
+        assert client.get("/v1/models/vial/drift").json()["camera"]["changes"] == []
+        for picture in vials(200, 50):
+            client.post(SCORE, content=png((picture * 0.7).astype(np.uint8)))
+        assert samples(client)["mhpatchcore_camera_drift", "vial"] == 1
+        camera = client.get("/v1/models/vial/drift").json()["camera"]
+        assert camera["n"] == 50 and camera["changes"][0]["words"].endswith(" % darker")
+        assert "darker" in camera["verdict"]
+        told = client.get("/v1/models/vial/reference.jpg")
+        assert told.status_code == 200 and told.headers["content-type"] == "image/jpeg"
+        answer = client.get("/v1/parts?limit=1").json()[0]
+    *_, last = recording.verdicts(record.path, recording.Query())
+    assert last["camera"] == answer["camera"] and 0 < last["camera"]["brightness"] < 255
+
+
+def test_a_picture_of_what_was_learnt_needs_its_file(client: TestClient) -> None:
+    told = client.get("/v1/models/vial/reference.jpg")
+    assert told.status_code == 404 and "training images" in told.json()["error"]

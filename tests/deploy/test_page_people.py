@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import signal
+import urllib.error
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,9 @@ from typing import Any
 import pytest
 from pages import Service, browser, drop, fitted, images, needs_chromium, opened, parts, playwright
 from services import free_port, running
+from small_detector import with_threshold
+
+from mhpatchcore import Detector
 
 __all__ = ["browser", "fitted", "images"]  # fixtures
 pytestmark = needs_chromium
@@ -28,11 +32,17 @@ LOOK = 900  # milliseconds, more than a part must have been there to be labelled
 
 
 @pytest.fixture(scope="module")
-def url(fitted: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def models(fitted: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a model for each test."""
     folder = tmp_path_factory.mktemp("models")
-    for name in ("labels", "keys", "trial", "people"):
+    for name in ("labels", "keys", "trial", "torn", "swap", "people"):
         shutil.copy(fitted, folder / f"{name}.mhpc")
-    with running(folder) as service:
+    return folder
+
+
+@pytest.fixture(scope="module")
+def url(models: Path) -> Iterator[str]:
+    with running(models) as service:
         yield service.url
 
 
@@ -155,6 +165,38 @@ def test_what_is_dropped_is_a_trial_and_what_the_line_sends_is_not(
     playwright.expect(rows.first.locator(".part-trial")).to_have_text("trial")
     playwright.expect(rows.last.locator(".part-trial")).to_be_empty()
     playwright.expect(page.locator("#facts")).to_contain_text("counts neither")
+    facts = service.facts()
+    assert (facts["trials"], facts["observed_parts"]) == (1, 1)
+    page.context.close()
+
+
+def test_a_part_that_cannot_be_judged_is_rejected_with_its_reason(
+    browser: Any, url: str, images: Path, tmp_path: Path
+) -> None:
+    service = Service(url, "torn")
+    expect, page = playwright.expect, opened(browser, service)
+    service.score(images / "good-40.png")
+    expect(page.locator("#verdict-word")).to_have_text("Passed")
+    torn = tmp_path / "torn.png"
+    torn.write_bytes((images / "good-40.png").read_bytes()[:200])
+    with pytest.raises(urllib.error.HTTPError, match="422"):
+        service.score(torn)
+    expect(page.locator("#verdict-word")).to_have_text("Rejected")
+    expect(page.locator("#meaning")).to_contain_text("torn.png")
+    row = parts(page, 2).first
+    expect(row).to_contain_text("Rejected")
+    expect(row.locator(".part-reason")).to_contain_text("torn.png")
+    expect(page.locator("#labelling")).to_be_hidden()
+    for key in ("g", "z", "h"):  # there is nothing to label, or to look at
+        page.keyboard.press(key)
+    page.locator("#sort").select_option("highest")
+    expect(parts(page, 2).first.locator(".part-reason")).to_have_count(1)
+    page.get_by_role("button", name="Rejected").click()
+    parts(page, 1)
+    drop(page, torn)  # one's own is told so, too
+    expect(parts(page, 2).first.locator(".part-trial")).to_have_text("trial")
+    assert service.inbox() == [] and page.locator("#layers.zoomed").count() == 0
+    assert [one for one in page.complaints if "422" not in one] == []
     page.context.close()
 
 
@@ -189,6 +231,26 @@ def test_a_service_that_hangs_or_dies_leaves_no_verdict_standing(
         expect(page.locator("#silent")).to_be_hidden()
         Service(process.url, "vial").score(images / "bad-46.png")
         expect(page.locator("#verdict-word")).to_have_text("Rejected")
+        # a part from before is in the record, its picture is not; that is said quietly
+        later = opened(browser, Service(process.url, "vial"))
+        parts(later, 2).last.click()
+        expect(later.locator("#verdict-word")).to_have_text("Passed")
+        expect(later.locator("#no-picture")).to_have_text("No picture of this part is kept.")
+        assert later.locator(".toast").count() == 0
+        later.context.close()
+    page.context.close()
+
+
+def test_a_model_that_turns_the_verdicts_is_told(browser: Any, url: str, models: Path, images: Path) -> None:
+    service = Service(url, "swap")
+    page = opened(browser, service)
+    for seed in range(40, 46):
+        service.score(images / f"good-{seed}.png")
+    path = models / "swap.mhpc"
+    with_threshold(Detector.load(path), 1e-3).save(path)  # it rejects everything
+    playwright.expect(page.locator(".toast").last).to_contain_text("Is it the right one?")
+    page.keyboard.press("3")
+    playwright.expect(page.locator("#view-model .banner").first).to_contain_text("of the last 6 parts")
     page.context.close()
 
 

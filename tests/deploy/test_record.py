@@ -24,6 +24,7 @@ from mhpatchcore.deploy import record as recording
 from mhpatchcore.deploy.record import Keeping, Query, Record, answer_of, in_utc, row_of, verdicts
 from mhpatchcore.deploy.record_export import as_csv, as_json_lines, as_parquet
 from mhpatchcore.errors import UserError
+from mhpatchcore.inputs.camera import MEASURES
 
 REGION = {"box": [1, 2, 3, 4], "area": 4, "peak": 2.5, "peak_at": [1, 2]}
 
@@ -46,6 +47,7 @@ def answer(n: int = 0, **changes: Any) -> dict[str, Any]:
         "trial": False,
         "size": [64, 48],
         "regions": [REGION],
+        "camera": dict.fromkeys(MEASURES, 0.5) | {"part_x": None},
         "seconds": {"queue": 0.001, "decode": 0.002, "compute": 0.04},
         "image_sha256": "a3" * 32,
         **changes,
@@ -53,7 +55,14 @@ def answer(n: int = 0, **changes: Any) -> dict[str, Any]:
 
 
 PASSED = {"verdict": "passed", "is_rejected": False, "regions": []}
-UNJUDGED = {"score": None, "p_value": None, "size": None, "regions": [], "reason": "cannot be read"}
+UNJUDGED = {
+    "score": None,
+    "p_value": None,
+    "size": None,
+    "regions": [],
+    "camera": None,
+    "reason": "cannot be read",
+}
 NO_THRESHOLD = {"verdict": "no threshold", "is_rejected": None, "threshold": None, "p_value": None}
 
 

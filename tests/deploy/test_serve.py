@@ -156,7 +156,10 @@ def test_another_threshold_is_written_and_served(tmp_path: Path) -> None:
         )
         step = next(one for one in steps if one["threshold"] != before["threshold"])
         assert step["recent_share"] in (0.0, 1.0)
-        after = client.put("/v1/models/vial/threshold", json={"false_alarm": step["false_alarm"]}).json()
+        after = client.put(
+            "/v1/models/vial/threshold",
+            json={"false_alarm": step["false_alarm"], "instead_of": before["sha256"]},
+        ).json()
         assert after["threshold"] == step["threshold"] != before["threshold"]
         assert client.get("/v1/models/vial").json()["history"][-1]["what"] == "calibrate"
         assert Detector.load(model).threshold == step["threshold"]

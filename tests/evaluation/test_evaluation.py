@@ -147,7 +147,8 @@ def test_a_mask_that_marks_nothing_is_a_problem(vials: Dataset, tmp_path: Path) 
 
 
 def fitted_on(paths: Sequence[Path], **settings: Any) -> Detector:
-    return Detector.fit([*paths], Config(sizes=96, K=100, augment="none").with_changes(**settings))
+    config = Config(sizes=96, K=100, augment="none").with_changes(**settings)
+    return Detector.fit([*paths], config, all_good=True)
 
 
 def test_learnt_images_are_left_out_and_named(vials: Dataset) -> None:
@@ -168,12 +169,12 @@ def test_a_learnt_image_is_known_under_another_name(vials: Dataset, tmp_path: Pa
     assert evaluate(fitted_on(copies), vials).left_out == tuple(sorted(good))
 
 
-@pytest.mark.parametrize(("anomalous", "flag"), [(False, "--good"), (True, "--defect")])
+@pytest.mark.parametrize(("anomalous", "name"), [(False, "good"), (True, "defect")])
 def test_a_test_without_unseen_images_of_both_kinds_is_refused(
-    vials: Dataset, anomalous: bool, flag: str
+    vials: Dataset, anomalous: bool, name: str
 ) -> None:
     learnt = [sample.path for sample in vials.test if sample.is_anomalous == anomalous]
-    with pytest.raises(UserError, match=rf"learnt from all {len(learnt)} .* {flag}$"):
+    with pytest.raises(UserError, match=rf"learnt from all {len(learnt)} .* `{name}=NAME`$"):
         evaluate(fitted_on(learnt), vials)
 
 

@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("benchmarks.commands", reason="benchmarks are not here")
 
-from benchmarks import calibration, depth_of_tree, fitting, networks, scaling, suspicious, timing
+from benchmarks import depth_of_tree, fitting, networks, scaling, suspicious, timing, verdicts
 from benchmarks.commands import shown, write_json
 
 from mhpatchcore import Config
@@ -22,7 +22,7 @@ from mhpatchcore.config import Size
 from mhpatchcore.runtime.telemetry import Phase
 
 COMMANDS = (
-    *("__main__", "calibration", "decoding", "drift", "exporting", "fitting", "growth", "one_fit"),
+    *("__main__", "verdicts", "decoding", "drift", "exporting", "fitting", "growth", "one_fit"),
     "peers.__main__",
     *("precision", "results.__main__", "returned_parts", "scoring", "starting", "storing", "suspicious"),
     *("depth_of_tree", "scaling", "scaling_run", "updating", "aligned", "large", "tiles"),
@@ -71,17 +71,12 @@ def test_phases_of_all_scales_count_together() -> None:
     assert fitting.phase_seconds([fit(1), fit(2), fit(9)]) == {"extract": [2, 4], "bank": [4, 8]}
 
 
-def test_realised_rates_are_those_of_a_rank() -> None:
-    """Scores of one distribution: the share above the threshold has the mean that a rank promises."""
-    scores = np.random.default_rng(0).exponential(size=400)
-    case = calibration.Case(99, 0.05)
-    (row,) = calibration.score_rows("made up", scores, scores[:50] + 100, [case], splits=60, seed=0)
-    assert row["expected"] == pytest.approx(0.05) and row["tested"] == 301
-    assert row["rank_realised"] == pytest.approx(0.05, abs=0.015)
-    assert row["tail_realised"] == pytest.approx(0.05, abs=0.015)
-    assert row["rank_realised_low"] < row["rank_realised"] < row["rank_realised_high"]
-    assert row["rank_found"] == row["tail_found"] == 1
-    assert not [*calibration.score_rows("made up", scores[:100], scores, [case], splits=1, seed=0)]
+def test_verdicts_are_counted_at_the_stated_and_at_the_true_rate() -> None:
+    rng = np.random.default_rng(0)
+    known, others = np.exp(rng.normal(3, 0.2, (2, 400)))
+    realised, within, found, limit = verdicts._judged(verdicts.ALL, 0.05, known, others, others + 100)
+    assert 0.02 < realised < 0.09 and within == 1.0 and found == limit == 1.0
+    assert verdicts.true_threshold(np.arange(1.0, 101.0), 0.02) == 98.0
 
 
 def test_means_over_draws() -> None:

@@ -239,7 +239,7 @@ def test_stores_opened_together_do_not_remove_each_other(temporary: Path) -> Non
 def test_too_little_room_is_said_beforehand(temporary: Path) -> None:
     for folder in (None, temporary / "named"):
         with (
-            pytest.raises(UserError, match=r"needs 1000000 GB in .* free: .*--store") as caught,
+            pytest.raises(UserError, match=r"needs 1000000 GB in .* free: .*store=FOLDER") as caught,
             opened_store(folder, expected_bytes=10**15),
         ):
             raise AssertionError

@@ -208,7 +208,7 @@ def kinds(dataset: Dataset) -> dict[str, bool]:
 def test_a_plain_folder_that_does_not_say_what_it_holds_must_be_named(tmp_path: Path) -> None:
     root = write_plain(tmp_path / "parts", "good", "fresh", "new", "scratched")
     with pytest.raises(
-        UserError, match=r"parts/fresh good or defective.*\(fresh, new\).*--good NAME or --defect"
+        UserError, match=r"parts/fresh good or defective.*\(fresh, new\).*`good=NAME` or `defect="
     ):
         load_dataset(root)
     with pytest.raises(UserError, match=r"\(new\)"):

@@ -162,7 +162,7 @@ def test_frames_of_a_video_have_names(video: Path) -> None:
     assert reds(video_frames(video, every=5)) == [0, 5, 10]  # type: ignore[arg-type]
     assert load_pixels(names[11])[:, :, 2].max() < 30  # it is red, not blue
     assert gather(video).names[:2] == ("000000", "000001") and gather(video).source == str(video)
-    assert header_of(names[3]) == (48, 64, "8-bit", 1)
+    assert header_of(names[3]) == (48, 64, "8-bit", 1, "video", True)
     assert is_there(names[3]) and single_image(video) is None and single_image(names[3]) == names[3]
     assert content_hash(names[3]) == content_hash(load_pixels(names[3])) != content_hash(names[4])
 

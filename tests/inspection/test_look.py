@@ -12,9 +12,10 @@ from small_detector import PIXELS
 from mhpatchcore import Config
 from mhpatchcore.demo.dataset import vial_image
 from mhpatchcore.errors import ImageError
+from mhpatchcore.inputs.checks import Suggestion
 from mhpatchcore.inputs.sources import gather, stacked
 from mhpatchcore.inspection.look import Look, look
-from mhpatchcore.inspection.suggestions import Suggestion, suggestions
+from mhpatchcore.inspection.suggestions import suggestions
 
 
 def save(path: Path, pixels: np.ndarray) -> Path:
@@ -63,7 +64,7 @@ def test_facts_of_a_mixed_folder(tmp_path: Path) -> None:
     other = suggested(found, "another shape")
     assert other is not None and "gray.jpg" in other.why
     mixed = suggested(found, "all gray, or all in colour")
-    assert mixed is not None and "1 of 5 images are gray, for example gray.jpg" in mixed.why
+    assert mixed is not None and "1 of 5 images is gray, for example gray.jpg" in mixed.why
     told = found.to_json()
     assert told["sizes"] == {f"{PIXELS} × {PIXELS}": 4, "96 × 64": 1} and told["views"] == ["224", "448/2"]
 
@@ -124,7 +125,9 @@ def test_large_images_want_tiles_and_small_ones_small_views(tmp_path: Path) -> N
     save(tmp_path / "0.png", noise(0, 2000, 2000))
     found = look_at(tmp_path)
     tiles = suggested(found, "tiles")
-    assert tiles is not None and tiles.options == "--size 448/2,tile:512" and "25 tiles" in tiles.why
+    assert tiles is not None and tiles.options == "--size tile:512 -K 20000" and "25 tiles" in tiles.why
+    many = suggested(look_at(tmp_path, K=50_000), "tiles")
+    assert many is not None and many.options == "--size tile:512 -K 50000"
     assert suggested(look_at(tmp_path, sizes="448/2,tile:512"), "See small defects") is None
     assert look_at(tmp_path, sizes="tile:512").images[0].views == (25,)
     save(tmp_path / "0.png", noise(0, 100, 100))
@@ -136,8 +139,8 @@ def test_folders_that_should_not_be_learnt_from_are_named(tmp_path: Path) -> Non
     save(tmp_path / "good" / "0.png", noise(0))
     save(tmp_path / "scratches" / "0.png", noise(1))
     save(tmp_path / "scratches" / "1.png", noise(2))
-    named = suggested(look_at(tmp_path), "sounds")
-    assert named is not None and "scratches" in named.why
+    named = suggested(look_at(tmp_path), "good parts alone")
+    assert named is not None and "scratches" in named.why and "--all-good" in named.why
 
 
 def test_frames_of_the_same_parts_are_a_stack(tmp_path: Path) -> None:

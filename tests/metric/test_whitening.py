@@ -108,7 +108,7 @@ def test_jitter_is_the_first_of_its_sequence_that_suffices(smallest: float, jitt
 
 @pytest.mark.parametrize("covariance", [np.diag([1.0, -5.0]), np.full((2, 2), np.nan)])
 def test_what_cannot_be_factored_says_what_to_change(covariance: np.ndarray) -> None:
-    with pytest.raises(UserError, match="--shrinkage"):
+    with pytest.raises(UserError, match="shrinkage="):
         jittered_cholesky(covariance)
 
 

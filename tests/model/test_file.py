@@ -65,7 +65,7 @@ def test_a_loaded_detector_scores_the_same(tmp_path: Path, settings: dict[str, o
 def test_everything_survives(detector: Detector, saved: Path) -> None:
     loaded = Detector.load(saved)
     assert repr(loaded) == repr(detector)
-    for name in ("config", "images", "hashes", "history", "excluded"):
+    for name in ("config", "images", "hashes", "history", "excluded", "product"):
         assert getattr(loaded.model, name) == getattr(detector.model, name)
     assert_same_model(loaded, detector)
     for ours, theirs in zip(loaded.scales, detector.scales, strict=True):

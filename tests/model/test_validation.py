@@ -127,7 +127,7 @@ TABLES: dict[str, Change] = {
     "a tensor with a line break in its name": lambda _, tensors: tensors.update({"a\nb": np.zeros(3, np.float32)}),
     **{f"no {'.'.join(map(str, path))}": without(*path) for path in (
         ("config",), ("scales",), ("calibration",), ("images",), ("hashes",), ("history",), ("excluded",),
-        ("format",), ("config", "sigma"), ("calibration", "method"), ("calibration", "false_alarm"),
+        ("product",), ("format",), ("config", "sigma"), ("calibration", "method"), ("calibration", "false_alarm"),
         ("scales", 0, "backbone"), ("scales", 0, "n_patches"), ("scales", 0, "lam"),
         ("scales", 0, "backbone", "maps"), ("scales", 0, "backbone", "height"), ("history", 0, "what"),
     )},
@@ -151,6 +151,7 @@ VALUES: dict[str, Change] = {
         ("images",): (None, "a.png", [1, 2], [], ["a.png"]),
         ("hashes",): (None, ["00"], [0] * 8),
         ("excluded",): (None, "a.png", [1]),
+        ("product",): (None, 7, ["bottle"]),
         ("history",): (None, {}, ["fit"], [{}], [[]]),
         ("history", 0, "images"): ("8", 1.5, None),
         ("history", 0, "when"): (0,),

@@ -15,7 +15,7 @@ from mhpatchcore.report.figures import figure_bytes
 def drawn(recent: np.ndarray) -> Figure:
     reference = np.exp(np.random.default_rng(0).normal(2.8, 0.15, 100))
     calibration = calibrate(reference, reference, 0.01, "cross-image")
-    figure = drift_figure(recent, calibration.scores, compare(recent, calibration))
+    figure = drift_figure(recent, calibration.scores, compare(recent, calibration), {})
     assert figure_bytes(figure, "png")  # which lays it out
     return figure
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from mhpatchcore.errors import UserError
-from mhpatchcore.runtime.files import atomic_folder, atomic_path, write_text
+from mhpatchcore.runtime.files import atomic_folder, atomic_path, remove_abandoned, write_text
 
 
 def test_a_success_replaces_the_target(tmp_path: Path) -> None:
@@ -122,3 +124,43 @@ def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="there already"), atomic_folder(tmp_path / "a" / "out"):
         pass
     assert [path.name for path in (tmp_path / "a").iterdir()] == ["out"]
+
+
+def test_a_file_that_is_replaced_keeps_its_mode(tmp_path: Path) -> None:
+    target = tmp_path / "a.txt"
+    target.write_text("old")
+    target.chmod(0o640)
+    write_text(target, "new")
+    assert (target.read_text(), target.stat().st_mode & 0o777) == ("new", 0o640)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_what_root_writes_belongs_to_whose_folder_it_is(tmp_path: Path) -> None:
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    os.chown(theirs, 12345, 12346)
+    write_text(theirs / "new" / "a.txt", "1")
+    write_text(tmp_path / "b.txt", "1")
+    os.chown(tmp_path / "b.txt", 12347, 12348)
+    write_text(tmp_path / "b.txt", "2")
+    owners = {path.name: (path.stat().st_uid, path.stat().st_gid) for path in tmp_path.rglob("*")}
+    assert owners["new"] == owners["a.txt"] == (12345, 12346) and owners["b.txt"] == (12347, 12348)
+
+
+def test_only_what_nobody_writes_is_abandoned(tmp_path: Path) -> None:
+    code = (
+        "import sys; from mhpatchcore.runtime.files import atomic_path\n"
+        "with atomic_path(sys.argv[1]) as path:\n    print(path, flush=True); sys.stdin.read()"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "part.mhpc")]
+    writer = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert writer.stdout is not None
+    temporary = Path(writer.stdout.readline().strip())
+    (tmp_path / ".hidden").touch()
+    remove_abandoned(tmp_path)
+    assert temporary.exists()
+    writer.kill()
+    writer.communicate()
+    assert temporary.exists()
+    remove_abandoned(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [".hidden"]

@@ -80,7 +80,7 @@ def check_sides(architecture: Architecture, size: tuple[int, int], pool: int = 1
             averaged = f" where {pool} × {pool} patches are averaged" if pool > 1 else ""
             raise UserError(
                 f"{architecture.name} takes multiples of {step} pixels{averaged}, and {side} is none: "
-                f"use {below or step} or {below + step} in --size"
+                f"use {below or step} or {below + step}"
             )
 
 

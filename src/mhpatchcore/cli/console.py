@@ -3,39 +3,36 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import typer
 
+from mhpatchcore.runtime.progress import progress_bars
 from mhpatchcore.runtime.texts import representable
-
-PHASES = {
-    "extract": "reading images",
-    "augment": "trying copies",
-    "moments": "whitening",
-    "bank": "building the bank",
-    "select": "selecting rows",
-    "rank": "looking for suspects",
-    "calibrate": "calibrating",
-    "coverage": "measuring coverage",
-    "score": "scoring",
-    "ranks": "ranking frames",
-    "look": "looking at images",
-}
 
 JsonFlag = typer.Option(False, "--json", help="Print the result as JSON.")
 QuietFlag = typer.Option(False, "--quiet", "-q", help="No progress.")
+
+ARGUMENT = re.compile(r"`([a-z_]+)=([^`]*)`")
 
 StackFlag = typer.Option(
     False,
     "--stack",
     help="The images are two or three folders, or patterns in quotes, with frames of the same parts, matched by name.",
 )
+AllGoodFlag = typer.Option(
+    False, "--all-good", help="All images are of good parts, whatever their folders are called."
+)
 EveryOption = typer.Option(
     1, "--every", min=1, metavar="N", help="Take every N-th frame of a video.", show_default=False
+)
+
+OtherProductFlag = typer.Option(
+    False, "--other-product", help="Let the model take the place of one of another product."
 )
 
 RUN = "How the work is done"  # it changes nothing in a model
@@ -61,53 +58,27 @@ WorkersOption = typer.Option(
 )
 
 
-@contextmanager
-def progress_display(quiet: bool) -> Iterator[Callable[[str, int, int], None]]:
-    """A function `progress(phase, done, total)` that draws one bar per phase with the time that is left.
-
-    Bars are for people: nothing is drawn where stderr is a file or a pipe.
-    """
-    from rich.console import Console
-
-    console = Console(stderr=True)
-    if quiet or not console.is_terminal:
-        yield lambda phase, done, total: None
-        return
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-
-    columns = (
-        TextColumn("{task.description:<20}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    )
-    # rich would send what is printed to stdout meanwhile to stderr
-    bars = Progress(*columns, console=console, redirect_stdout=False)
-    tasks: dict[str, Any] = {}
-
-    def show(phase: str, done: int, total: int) -> None:
-        if phase not in tasks:
-            bars.start()  # not before there is something to show: an early error stands alone
-            tasks[phase] = bars.add_task(PHASES.get(phase, phase), total=total)
-        bars.update(tasks[phase], total=total, completed=done)
-
-    try:
-        yield show
-    finally:
-        bars.stop()
+def progress_display(quiet: bool) -> AbstractContextManager[Callable[[str, int, int], None]]:
+    """`progress_bars` for people who want them."""
+    return nullcontext(lambda phase, done, total: None) if quiet else progress_bars(only_for_people=True)
 
 
 def warn(message: str) -> None:
-    print(f"warning: {' '.join(message.splitlines())}", file=sys.stderr)
+    print(f"warning: {' '.join(with_flags(message).splitlines())}", file=sys.stderr)
+
+
+def with_flags(message: str) -> str:
+    """A message for the command line: where it tells a Python user of an argument, it tells of the flag instead.
+
+    >>> with_flags("pass `all_good=True`, or use `precision=fp32`")
+    'pass --all-good, or use --precision fp32'
+    """
+
+    def flag(argument: re.Match[str]) -> str:
+        name, value = argument.groups()
+        return f"--{name.replace('_', '-')}" + (f" {value}" if value != "True" else "")
+
+    return ARGUMENT.sub(flag, message)
 
 
 def warn_and_keep(messages: list[str]) -> Callable[[str], None]:
@@ -115,7 +86,7 @@ def warn_and_keep(messages: list[str]) -> Callable[[str], None]:
 
     def both(message: str) -> None:
         warn(message)
-        messages.append(message)
+        messages.append(with_flags(message))
 
     return both
 

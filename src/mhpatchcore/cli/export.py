@@ -32,6 +32,11 @@ def export(
         warn(
             "the model is in int8, which other runtimes than ONNX Runtime compute differently (docs/export.md)"
         )
+    if detector.model.defects.names:
+        warn(
+            "the known defects are not in the exported file: it names nothing, and passes parts that only look like "
+            "one of them; score with mhpatchcore itself for that"
+        )
     if as_json:
         print_json(exported.to_json() | {"model": str(model)})
         return

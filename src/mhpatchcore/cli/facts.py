@@ -12,6 +12,7 @@ from mhpatchcore.cli.console import counted, printable, warn
 from mhpatchcore.detector import Detector
 from mhpatchcore.inputs.turns import TURNS
 from mhpatchcore.model.history import Event
+from mhpatchcore.model.runtime import LIKENESS_SHARE
 from mhpatchcore.runtime.urls import shown
 
 
@@ -21,6 +22,7 @@ def summary(detector: Detector, path: Path) -> dict[str, Any]:
     info = model.scales[0].backbone.info
     return {
         "model": shown(path),
+        "product": model.product,
         "images": model.n_learnt,
         "backbone": info.name,
         "weights_source": info.weights_source,
@@ -49,6 +51,7 @@ def summary(detector: Detector, path: Path) -> dict[str, Any]:
         "odd_images": model.odd_images,
         "choices": [asdict(one) for one in choices(calibration)],
         "excluded": list(model.excluded),
+        "defects": dict(zip(model.defects.names, model.defects.images, strict=True)),
     }
 
 
@@ -62,6 +65,17 @@ def bank_note(detector: Detector) -> str:
     if len(notes) > 1:
         notes = [f"{note} at {size}" for note, size in zip(notes, model.config.sizes, strict=True)]
     return ", ".join(notes)
+
+
+def defects_note(detector: Detector) -> str:
+    """The known defects in words, and what they cost: crack (12 images); 0.3% more of good parts …"""
+    defects = detector.model.defects
+    every = zip(defects.names, defects.images, strict=True)
+    named = printable(", ".join(f"{name} ({counted(images, 'image')})" for name, images in every))
+    if detector.calibration.n == 0:
+        return named
+    rate = share(LIKENESS_SHARE * detector.calibration.expected_rate)
+    return f"{named}; {rate} more of good parts will look like one"
 
 
 def copies_note(detector: Detector) -> str:
@@ -124,14 +138,9 @@ def choice_lines(offered: Sequence[Choice]) -> list[str]:
 
 def warn_without_threshold(detector: Detector, path: Path) -> bool:
     """Say what to do about a model without a threshold; whether it is one."""
-    if detector.calibration.judges:
+    why = detector.model.no_threshold
+    if not why:
         return False
-    if detector.model.n_learnt == 1:
-        why = "it has learnt from a single image"
-    elif detector.config.calibration == "none":
-        why = "it was not calibrated"
-    else:
-        why = "its images are near-duplicates of each other, and say no more than one of them"
     warn(
         f"{shown(path)} has no threshold, because {why}: give it good parts that it does not know, "
         f"`mhpatchcore calibrate {shown(path)} --with IMAGES -o {shown(path)}`, or a number, `--threshold 20`"

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import typer
 
+from mhpatchcore.calibration.choices import choices
 from mhpatchcore.cli.console import (
     RUN,
+    AllGoodFlag,
     EveryOption,
     JsonFlag,
     QuietFlag,
@@ -26,10 +30,18 @@ from mhpatchcore.cli.console import (
     progress_display,
     warn_and_keep,
 )
-from mhpatchcore.cli.facts import bank_note, copies_note, print_threshold, summary, warn_without_threshold
+from mhpatchcore.cli.facts import (
+    bank_note,
+    copies_note,
+    defects_note,
+    print_threshold,
+    summary,
+    warn_without_threshold,
+)
 from mhpatchcore.cli.paths import check_file, given_images
 from mhpatchcore.cli.running import ClusterOption, running_on
 from mhpatchcore.cli.settings import PresetOption, SettingsOption, WeightsOption, settings_from, with_settings
+from mhpatchcore.cli.teach import MasksOption
 from mhpatchcore.detector import Detector, Study
 from mhpatchcore.fitting.budget import Estimate
 from mhpatchcore.fitting.execution import Execution
@@ -51,6 +63,13 @@ def fit(
     output: Path = typer.Option(..., "--output", "-o", help="The model file to write, e.g. part.mhpc."),
     *,
     changes: dict[str, Any],
+    name: str = typer.Option(
+        None,
+        metavar="PRODUCT",
+        help="What the parts are (default: the name of their folder, without good, train and the like). A model of "
+        "another product does not take its place.",
+    ),
+    all_good: bool = AllGoodFlag,
     stack: bool = StackFlag,
     every: int = EveryOption,
     weights: Path = WeightsOption,
@@ -67,6 +86,10 @@ def fit(
         metavar="N|SHARE",
         help="Fit without the N images, or that share of them, that differ most from the rest.",
     ),
+    defects: Path = typer.Option(
+        None, metavar="DIR", help="Known defects, in a folder for each kind: see `mhpatchcore teach`."
+    ),
+    defect_masks: str = MasksOption,
     as_json: bool = JsonFlag,
     quiet: bool = QuietFlag,
     workers: int = WorkersOption,
@@ -88,7 +111,8 @@ def fit(
 
     Example: mhpatchcore fit parts/good -o part.mhpc
 
-    Only the images and -o are needed; the other options are for experiments.
+    Only the images and -o are needed; the other options are for experiments. Of a whole data set (train/good, test, …)
+    the normal training images are learnt; other folders that sound like defects or masks are refused.
 
     Settings that are not given come from the preset (`mhpatchcore presets --json` shows them).
 
@@ -103,7 +127,7 @@ def fit(
         coverage=report is not None,
     )
     foreseen: list[Estimate] = []
-    skipped: list[str] = []
+    warnings: list[str] = []
 
     def foresee(estimate: Estimate) -> None:
         foreseen.append(estimate)
@@ -123,12 +147,20 @@ def fit(
             memory=parse_size(memory) if memory else None,
             progress=progress,
             telemetry=telemetry,
-            warn=warn_and_keep(skipped),
+            warn=warn_and_keep(warnings),
             foresee=foresee,
             executor=executor if cluster else None,
         )
         images = given_images(normals, stack, every)
-        study = Detector.study(images, config, checks, weights=weights, execution=execution)
+        study = Detector.study(
+            images, config, checks, weights=weights, name=name, all_good=all_good, execution=execution
+        )
+        known: list[float] | None = None
+        if defects is not None:
+            detector = study.detector.taught(defects, masks=defect_masks, execution=execution)
+            study = replace(study, detector=detector)
+            scored = detector.score_many(defects, workers, lambda error: None)
+            known = [result.score for result in scored if result is not None]
         study.detector.save(output)
     if report is not None:
         from mhpatchcore.report.fit import write_fit_report
@@ -138,19 +170,26 @@ def fit(
         "seconds": round(time.perf_counter() - started, 2),
         "memory_peak": telemetry.peak_rss,
         "memory_estimate": foreseen[0].peak if foreseen else None,
-        "skipped": skipped,
+        "choices": [asdict(one) for one in choices(study.detector.calibration, known)],
+        "passed_over": dict(Counter(Path(one).suffix.lower() for one in study.passed_over).most_common()),
+        "warnings": warnings,
     }
     suspects = study.suspects[:suspicious]
     if as_json:
         asked = {"suspicious": [suspect.to_json() for suspect in suspects]} if suspicious else {}
         print_json(facts | asked | ({"report": shown(report)} if report is not None else {}))
     else:
-        _print(study, facts, suspects, output, report)
+        _print(study, facts, suspects, output, report, known)
     warn_without_threshold(study.detector, output)
 
 
 def _print(
-    study: Study, facts: dict[str, Any], suspects: Sequence[Suspect], output: Path, report: Path | None
+    study: Study,
+    facts: dict[str, Any],
+    suspects: Sequence[Suspect],
+    output: Path,
+    report: Path | None,
+    known: Sequence[float] | None,
 ) -> None:
     excluded = study.detector.model.excluded
     print(
@@ -161,7 +200,12 @@ def _print(
     print(f"  backbone   {facts['backbone']}, {weights}")
     print(f"  bank       {bank_note(study.detector)}")
     print(f"  copies     {copies_note(study.detector)}")
-    print_threshold(study.detector, "  threshold  ")
+    if known is not None:
+        print(f"  defects    {defects_note(study.detector)}")
+    print_threshold(study.detector, "  threshold  ", known)
+    if study.passed_over:
+        kinds = ", ".join(f"{n} {kind or 'without a suffix'}" for kind, n in facts["passed_over"].items())
+        print(f"  not read   files that are no images: {kinds}")
     if excluded:
         print(f"  left out   {', '.join(map(printable, excluded))}")
     if suspects:

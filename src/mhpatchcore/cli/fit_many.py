@@ -10,6 +10,7 @@ from typing import Any
 import typer
 
 from mhpatchcore.cli.console import (
+    AllGoodFlag,
     JsonFlag,
     QuietFlag,
     SkipBrokenFlag,
@@ -36,14 +37,15 @@ SOME_FAILED = 6
 def fit_many(
     parts: Path = typer.Argument(
         ...,
-        help="A folder with a folder for each product. Images of good parts are in its good/ or train/good/, or in "
-        "the folder itself.",
+        help="A folder with a folder for each product. Images of good parts are in its good/ (or ok/, normal/) or "
+        "train/good/, or in the folder itself.",
     ),
     output: Path = typer.Option(
         ..., "--output", "-o", help="The folder for the models, one for each product."
     ),
     *,
     changes: dict[str, Any],
+    all_good: bool = AllGoodFlag,
     weights: Path = WeightsOption,
     settings: Path = SettingsOption,
     preset: str = PresetOption,
@@ -71,7 +73,11 @@ def fit_many(
         raise UserError(f"{output} is a file: -o names a folder for the models")
     share_one_heap()
     recipe = Recipe(
-        config, absolute_name(output), None if weights is None else absolute_name(weights), skip_broken
+        config,
+        absolute_name(output),
+        None if weights is None else absolute_name(weights),
+        skip_broken,
+        all_good,
     )
     started, fitted = time.perf_counter(), []
     width = max(len(printable(product.name)) for product in products)
@@ -80,6 +86,8 @@ def fit_many(
         for one in fit_products(recipe, products, executor):
             fitted.append(one)
             progress("products", len(fitted), len(products))
+            for message in () if one.kept else one.warnings:
+                warn(f"{one.product}: {message}")
             if one.error is not None:
                 warn(f"{one.product}: {one.error}")
             elif not as_json:

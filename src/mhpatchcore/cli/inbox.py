@@ -9,7 +9,7 @@ import typer
 
 from mhpatchcore.cli.console import JsonFlag, counted, print_json
 from mhpatchcore.cli.inbox_changes import learn, preview, recalibrate, undo, versions_
-from mhpatchcore.cli.inbox_lines import line
+from mhpatchcore.cli.inbox_lines import journal_line, line
 from mhpatchcore.cli.inbox_options import (
     InboxOption,
     ModelArgument,
@@ -110,18 +110,23 @@ def label(
 def remove(
     model: Path = ModelArgument,
     ids: list[int] = typer.Argument(..., help="Parts, as `inbox list` numbers them."),
+    who: str = WhoOption,
+    note: str = NoteOption,
     inbox: Path = InboxOption,
     as_json: bool = JsonFlag,
 ) -> None:
-    """Forget parts and their images. Models that have learnt from them stay as they are."""
+    """Withdraw labels: the parts count no more, and their images go when the room is needed. `label` brings them back.
+
+    Models that have learnt from them stay as they are.
+    """
     box = inbox_of(model, inbox)
     parts = box.parts(model.stem, ids=ids)
     for one in parts:
-        box.remove(one.id)
+        box.withdraw(one.id, who=who_says(who), note=note)
     if as_json:
         print_json([one.to_json() for one in parts])
         return
-    print(f"removed {counted(len(parts), 'part')}")
+    print(f"withdrawn: {counted(len(parts), 'part')}")
 
 
 def export(
@@ -146,6 +151,20 @@ def export(
     print(f"{output}: {counted(len(rows), 'image')} and labels.csv")
 
 
+def journal(
+    model: Path = ModelArgument,
+    inbox: Path = InboxOption,
+    as_json: bool = JsonFlag,
+) -> None:
+    """Show everything that was said of parts and done to the model, the latest first: who, when, why."""
+    entries = inbox_of(model, inbox).journal.entries(model.stem)
+    if as_json:
+        print_json(entries)
+        return
+    for entry in entries:
+        print(journal_line(entry))
+
+
 COMMANDS: dict[str, Callable[..., None]] = {
     "list": list_,
     "add": add,
@@ -156,5 +175,6 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "recalibrate": recalibrate,
     "versions": versions_,
     "undo": undo,
+    "journal": journal,
     "export": export,
 }

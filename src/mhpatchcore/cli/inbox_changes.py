@@ -26,9 +26,10 @@ from mhpatchcore.cli.inbox_options import (
     who_says,
 )
 from mhpatchcore.cli.settings import share_parser
-from mhpatchcore.deploy.inbox import changed
-from mhpatchcore.deploy.inbox_loop import ACTIONS, Request, accept, propose
-from mhpatchcore.deploy.inbox_versions import sha256_of, undone, versions
+from mhpatchcore.deploy.inbox_change import recover
+from mhpatchcore.deploy.inbox_loop import Request, accept, propose
+from mhpatchcore.deploy.inbox_preview import ACTIONS
+from mhpatchcore.deploy.inbox_versions import versions
 from mhpatchcore.errors import UserError
 from mhpatchcore.fitting.execution import Execution
 from mhpatchcore.runtime.parallel import available_cores
@@ -45,26 +46,28 @@ InsteadFlag = typer.Option(
     "--instead",
     help="Their scores take the place of those that the model has, instead of joining them.",
 )
+VERSION = "A version that `inbox versions` shows (default: one step back)."
 
 
 def preview(
-    action: str = typer.Argument(..., help="learn or recalibrate."),
+    action: str = typer.Argument(..., help="learn, recalibrate or undo."),
     model: Path = ModelArgument,
     ids: list[int] = IdsOption,
     false_alarm: float = RateOption,
     instead: bool = InsteadFlag,
+    version: int = typer.Option(None, metavar="N", help=VERSION),
     inbox: Path = InboxOption,
     as_json: bool = JsonFlag,
     quiet: bool = QuietFlag,
     workers: int = WorkersOption,
 ) -> None:
-    """Show what `learn` or `recalibrate` would do to every labelled part. Nothing is written.
+    """Show what `learn`, `recalibrate` or `undo` would do to every labelled part. Nothing is written.
 
     Example: mhpatchcore inbox preview learn part.mhpc
     """
     if action not in ACTIONS:
         raise UserError(f"an action is {' or '.join(ACTIONS)}, not '{action}'")
-    request = Request(action, _chosen(ids), false_alarm, instead)
+    request = Request(action, _chosen(ids), false_alarm, instead, version)
     _changed(model, request, inbox, as_json, quiet, workers, write=False)
 
 
@@ -102,47 +105,55 @@ def recalibrate(
 
     Example: mhpatchcore inbox recalibrate part.mhpc --false-alarm 0.5%
     """
-    request = Request("recalibrate", _chosen(ids), false_alarm, instead, who_says(who), note)
+    request = Request("recalibrate", _chosen(ids), false_alarm, instead, who=who_says(who), note=note)
     _changed(model, request, inbox, as_json, quiet, workers, write=True)
 
 
 def versions_(model: Path = ModelArgument, inbox: Path = InboxOption, as_json: bool = JsonFlag) -> None:
     """Show the model in use, the earlier ones, and who changed it when."""
-    found, changes = versions(model), inbox_of(model, inbox).changes(model.stem)
+    journal = inbox_of(model, inbox).journal
+    recover(journal, model)
+    found, changes = versions(journal, model), journal.changes(model.stem)
     if as_json:
         told = {"versions": [one.to_json() for one in found], "changes": [one.to_json() for one in changes]}
         print_json(told)
         return
     for one in found:
-        mark = "in use" if one.in_use else f"until {when(one.until)}"
+        mark = "in use" if one.in_use else f"until {when(one.until)}" if one.until else ""
         print(
-            f"{one.version}  {mark:22}  {counted(one.images, 'image')}, rate {one.false_alarm:.2%}, "
+            f"{one.version:5}  {mark:22}  {counted(one.images, 'image')}, rate {one.false_alarm:.2%}, "
             f"{one.what} {when(one.when)}{by(one.who, one.note)}"
         )
     for change in changes:
         which = f"{change.sha256_before[:12]} → {change.sha256_after[:12]}"
-        print(f"  {when(change.at)}  {change.what}: {which}{by(change.who, change.note)}")
+        state = "" if change.state == "done" else f", {change.state}"
+        print(f"  {when(change.at)}  {change.what}: {which}{state}{by(change.who, change.note)}")
 
 
 def undo(
     model: Path = ModelArgument,
-    version: str = typer.Argument(
-        "", help="A version that `inbox versions` shows (default: the one in use before)."
-    ),
+    version: int = typer.Argument(None, help=VERSION),
     who: str = WhoOption,
     note: str = NoteOption,
     inbox: Path = InboxOption,
     as_json: bool = JsonFlag,
 ) -> None:
-    """Go back to an earlier model, byte for byte. The present one is kept, so this can be undone too."""
-    before = sha256_of(model)
-    chosen = undone(model, version)
-    inbox_of(model, inbox).record(changed(model.stem, "undo", who_says(who), note, before, chosen.sha256))
+    """Go back to an earlier model, byte for byte. The present one is kept.
+
+    Without a version it is one step: to the model that the present one was made from.
+    """
+    box = inbox_of(model, inbox)
+    proposal = propose(
+        box, model, Request("undo", version=version, who=who_says(who), note=note), scored=False
+    )
+    accept(box, proposal)
+    chosen = next(one for one in versions(box.journal, model) if one.in_use)
     if as_json:
         print_json(chosen.to_json() | {"model": str(model)})
         return
     print(
-        f"{model} is {chosen.version} again: {counted(chosen.images, 'image')}, {chosen.what} {when(chosen.when)}"
+        f"{model} is version {chosen.version} again: {counted(chosen.images, 'image')}, {chosen.what} "
+        f"{when(chosen.when)}"
     )
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import typer
 
 from mhpatchcore.cli.console import JsonFlag, counted, print_json, printable
-from mhpatchcore.cli.facts import copies_note, history_facts, print_threshold, summary, told
+from mhpatchcore.cli.facts import copies_note, defects_note, history_facts, print_threshold, summary, told
 from mhpatchcore.detector import Detector
 from mhpatchcore.model.file import read_document, read_file
 
@@ -28,7 +28,10 @@ def info(
     learnt, config = detector.model, detector.config
     backbone = learnt.scales[0].backbone.info
     print(f"{name}  (written by mhpatchcore {printable(document['version'])}, {len(content) / 1e6:.1f} MB)")
+    print(f"  product     {printable(learnt.product) or 'not known'}")
     print(f"  images      {counted(facts['images'], 'normal image')}, {learnt.patches} patches")
+    if learnt.defects.names:
+        print(f"  defects     {defects_note(detector)}")
     if learnt.excluded:
         print(f"  left out    {', '.join(map(printable, learnt.excluded))}")
     print(f"  copies      {copies_note(detector)}")

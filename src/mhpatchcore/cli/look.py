@@ -19,14 +19,17 @@ from mhpatchcore.cli.console import (
     print_json,
     printable,
     progress_display,
+    warn,
 )
 from mhpatchcore.cli.paths import check_file, given_images
 from mhpatchcore.cli.settings import PresetOption, SettingsOption, settings_from, with_settings
+from mhpatchcore.inputs.checks import Suggestion
+from mhpatchcore.inputs.normals import normals_among
 from mhpatchcore.inputs.sources import gather
 from mhpatchcore.inputs.window import Window
 from mhpatchcore.inspection.look import Look
 from mhpatchcore.inspection.look import look as looked_at
-from mhpatchcore.inspection.suggestions import Suggestion, shown_by_a_pixel, suggestions
+from mhpatchcore.inspection.suggestions import shown_by_a_pixel, suggestions
 from mhpatchcore.presets import preset as named
 from mhpatchcore.runtime.parallel import available_cores
 
@@ -61,6 +64,7 @@ def look(
     check_file(report, "look.html")
     with progress_display(quiet) as progress:
         given = gather(given_images(normals, stack, every), as_given=not config.shuffle)
+        given = normals_among(given, warn)
         found = looked_at(given, config, workers or available_cores(), progress)
     suggested = suggestions(found)
     if report is not None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
-from math import isclose, isfinite
+from contextlib import suppress
+from dataclasses import dataclass
+from math import isclose, isfinite, nan
 from pathlib import Path
 
 import numpy as np
@@ -22,9 +24,11 @@ from mhpatchcore.cli.paths import check_file
 from mhpatchcore.cli.settings import share_parser
 from mhpatchcore.detector import Detector
 from mhpatchcore.errors import ImageError, UserError
+from mhpatchcore.inputs.camera import MEASURES
 from mhpatchcore.inputs.sources import list_images
+from mhpatchcore.inspection.camera import CameraDrift, camera_drift, typical_file
 from mhpatchcore.inspection.drift import SIGNIFICANCE, compare
-from mhpatchcore.runtime.arrays import Doubles
+from mhpatchcore.runtime.arrays import Array, Doubles
 
 
 def monitor(
@@ -48,28 +52,33 @@ def monitor(
     as_json: bool = JsonFlag,
     quiet: bool = QuietFlag,
 ) -> None:
-    """Has the line changed? Compare recent scores with those of the normal images behind the threshold.
+    """Has the line changed? Compare recent scores with those of the normal images behind the threshold, and how the
+    camera sees the parts (light, focus, colour, place) with how it saw those that were learnt.
 
     Example: mhpatchcore monitor part.mhpc today.csv --plot drift.png
     """
     check_file(plot, "drift.png", model, recent, reference)
     detector = Detector.load(model)
     threshold = detector.threshold
-    known = None if reference is None else read_scores(reference, threshold)
-    scores = (
-        read_scores(recent, threshold)
+    known = None if reference is None else read_table(reference, threshold)
+    now = (
+        read_table(recent, threshold)
         if recent.suffix.lower() == ".csv"
         else _scored(detector, recent, workers, skip_broken, quiet)
     )
-    drift = compare(scores, detector.calibration, known, significance)
+    drift = compare(now.scores, detector.calibration, None if known is None else known.scores, significance)
+    learnt = detector.model.measures if known is None else known.measures
+    camera = camera_drift(now.measures, learnt, significance)
     if plot is not None:
         from mhpatchcore.report.drift import write_plot
 
-        write_plot(plot, scores, detector.calibration.scores if known is None else known, drift)
+        before = detector.calibration.scores if known is None else known.scores
+        write_plot(plot, now.scores, before, drift, _pictures(detector, camera, now.images[-1]))
     if as_json:
-        print_json(drift.to_json() | {"plot": plot and str(plot)})
+        print_json(drift.to_json() | {"camera": camera.to_json(), "plot": plot and str(plot)})
     else:
         print(drift.verdict)
+        print(camera.verdict)
         print(
             f"  {drift.reject_rate:.1%} of {drift.n} images exceed the threshold {threshold:.4g}, "
             f"where {drift.expected_rate:.1%} of good parts would (p = {drift.rejects_p:.2g})"
@@ -81,12 +90,33 @@ def monitor(
             print("  only a shift up can be seen against these: give --reference the scores of a good period")
         if plot is not None:
             print(f"open: {plot}")
-    if fail and drift.is_drift:
+    if fail and (drift.is_drift or camera.is_drift):
         raise typer.Exit(1)
 
 
-def read_scores(path: Path, threshold: float) -> Doubles:
-    """The scores (n,) in what `score --csv` has written, in its order."""
+def _pictures(detector: Detector, camera: CameraDrift, newest: str) -> dict[str, Array]:
+    """If the camera has changed, a learnt image and the newest one, as far as they can be read."""
+    from mhpatchcore.report.drawing import screen_pixels
+
+    pictures, model = dict[str, Array](), detector.model
+    if camera.is_drift:
+        for title, file in (("as it was learnt", typical_file(model)), (camera.verdict, newest)):
+            with suppress(ImageError):
+                pictures |= {title: screen_pixels(file, model.config.views[0].window)} if file else {}
+    return pictures
+
+
+@dataclass(frozen=True, eq=False)
+class Scored:
+    """Images in their order: their scores (n,) and what the camera's are measured by (n, m)."""
+
+    scores: Doubles
+    measures: Doubles
+    images: tuple[str, ...]
+
+
+def read_table(path: Path, threshold: float) -> Scored:
+    """What `score --csv` has written. Of images of which nothing was measured the measures are NaN."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             rows = [row for row in csv.DictReader(file) if not row.get("error")]
@@ -94,12 +124,13 @@ def read_scores(path: Path, threshold: float) -> Doubles:
         raise UserError(f"cannot read scores {path}: {error}; write them with `score --csv`") from error
     try:
         scores = np.array([float(row["score"]) for row in rows])
+        measures = np.array([[float(row.get(name) or nan) for name in MEASURES] for row in rows])
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(f"{path} has no column of scores ({error}); write it with `score --csv`") from error
     if not np.isfinite(scores).all():
         raise UserError(f"{path} holds scores that are no numbers; write it with `score --csv`")
     _warn_of_other_thresholds(rows, path, threshold)
-    return scores
+    return Scored(scores, measures, tuple(row.get("image") or "" for row in rows))
 
 
 def _warn_of_other_thresholds(rows: list[dict[str, str]], path: Path, threshold: float) -> None:
@@ -114,16 +145,17 @@ def _warn_of_other_thresholds(rows: list[dict[str, str]], path: Path, threshold:
         )
 
 
-def _scored(detector: Detector, folder: Path, workers: int | None, skip_broken: bool, quiet: bool) -> Doubles:
+def _scored(detector: Detector, folder: Path, workers: int | None, skip_broken: bool, quiet: bool) -> Scored:
     images = list_images(folder)
-    scores = []
+    results = []
     with progress_display(quiet or len(images) < 2) as progress:
         progress("score", 0, len(images))
         on_error = (lambda error: warn(f"skipped: {error}")) if skip_broken else None
         for done, result in enumerate(detector.score_many(images, workers, on_error), start=1):
             if result is not None:
-                scores.append(result.score)
+                results.append((result.score, result.measures, result.path or ""))  # and not its maps
             progress("score", done, len(images))
-    if not scores:
+    if not results:
         raise ImageError("none of the images could be read: check the folder")
-    return np.array(scores)
+    scores, measures, paths = zip(*results, strict=True)
+    return Scored(np.array(scores), np.array(measures), paths)

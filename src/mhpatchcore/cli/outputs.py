@@ -19,7 +19,8 @@ from mhpatchcore.inputs.window import load_pixels
 from mhpatchcore.result import Result
 from mhpatchcore.runtime.files import atomic_path, write_csv, write_text
 
-REGION_COLUMNS = ("image", "top", "left", "bottom", "right", "area", "peak", "peak_row", "peak_column")
+PLACE_COLUMNS = ("image", "top", "left", "bottom", "right", "area", "peak", "peak_row", "peak_column")
+REGION_COLUMNS = (*PLACE_COLUMNS, "name", "sure")
 CATEGORY = {"id": 1, "name": "anomaly"}
 
 
@@ -116,14 +117,15 @@ def write_evidence(detector: Detector, result: Result, path: Path, normals: Sequ
 
 
 def write_regions(rows: Sequence[dict[str, Any]], path: Path) -> None:
-    """A line for each region: the image, the box in its pixels, the area, the map's peak and where it is."""
+    """A line for each region: the image, its box in pixels, the area, the map's peak, where it is, and its name."""
     write_csv(
         path,
         REGION_COLUMNS,
         (
-            dict(zip(REGION_COLUMNS[1:5], region["box"], strict=True))
-            | dict(zip(REGION_COLUMNS[7:], region["peak_at"], strict=True))
-            | {"image": row["image"], "area": region["area"], "peak": region["peak"]}
+            dict(zip(PLACE_COLUMNS[1:5], region["box"], strict=True))
+            | dict(zip(PLACE_COLUMNS[7:], region["peak_at"], strict=True))
+            | {"image": row["image"]}
+            | {name: region[name] for name in ("area", "peak", "name", "sure")}
             for row in rows
             for region in row["regions"]
         ),

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
-from mhpatchcore.errors import UserError
+from mhpatchcore.errors import ModelFileError, UserError, in_one_line
 from mhpatchcore.inputs.folders import SUFFIXES
 from mhpatchcore.inputs.sources import leads_somewhere, stacked
 from mhpatchcore.inputs.video import is_video, video_frames
+from mhpatchcore.model.file import document_of
+from mhpatchcore.model.product import OtherProductError, differ
 from mhpatchcore.runtime.urls import check_writable, shown, url_of
 
 STANDARD_INPUT = Path("-")
@@ -54,6 +57,18 @@ def check_file(path: Path | None, example: str, *others: Path | None) -> None:
     if path.is_dir():
         raise UserError(f"cannot write {path}: it is a folder; name a file, for example {path / example}")
     _check_parents(path)
+
+
+def check_product(path: Path, product: str, told: bool) -> None:
+    """Refuse to write a model over one of another product, unless that was told; what is no model is overwritten."""
+    there = ""
+    with suppress(ModelFileError):
+        there = str(document_of(path)["product"])
+    if differ(product, there) and not told:
+        raise OtherProductError(
+            f"{path} is a model of {in_one_line(there)}, and this would be one of {in_one_line(product)}: name another "
+            "file, or give --other-product"
+        )
 
 
 def check_folder(path: Path | None) -> None:

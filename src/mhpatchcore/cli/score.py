@@ -34,11 +34,16 @@ from mhpatchcore.cli.paths import check_input_folder, given_images
 from mhpatchcore.cli.running import ClusterOption
 from mhpatchcore.detector import Detector
 from mhpatchcore.errors import ImageError, UserError
+from mhpatchcore.inputs.camera import MEASURES
 from mhpatchcore.inputs.sources import ImageLike, list_images
 from mhpatchcore.result import UNREADABLE, Result
 from mhpatchcore.runtime.files import csv_text
 
-COLUMNS = ("image", "score", "threshold", "verdict", "is_rejected", "p_value", "regions", "error")
+<<<<<<< HEAD
+COLUMNS = ("image", "score", "threshold", "verdict", "is_rejected", "p_value", "regions", "error", *MEASURES)
+=======
+COLUMNS = ("image", "score", "threshold", "verdict", "is_rejected", "p_value", "defect", "regions", "error")
+>>>>>>> teach
 ANOMALY_FOUND, NO_THRESHOLD = 1, 7
 
 
@@ -175,8 +180,11 @@ def _print(rows: Sequence[dict[str, Any]], detector: Detector, as_csv: bool, as_
     if as_json:
         print_json(rows)
     elif as_csv:
-        counts = (row | {"regions": len(row["regions"])} if "regions" in row else row for row in rows)
-        print(csv_text(COLUMNS, counts), end="")
+        read = (
+            row | {"regions": len(row["regions"])} | row["camera"] if "regions" in row else row
+            for row in rows
+        )
+        print(csv_text(COLUMNS, read), end="")
     else:
         _print_table(rows, detector.threshold)
 
@@ -188,7 +196,8 @@ def _print_table(rows: Sequence[dict[str, Any]], threshold: float) -> None:
         score, p = (_number(row.get(name), digits) for name, digits in (("score", 4), ("p_value", 3)))
         regions = str(len(row["regions"])) if "regions" in row else "–"
         verdict = {"rejected": "REJECTED"}.get(row["verdict"], row["verdict"])
-        print(f"{score:>9}  {p:>8}  {verdict:<12}  {regions:>7}  {printable(row['image'])}")
+        name = f"  {printable(row['defect'])}" if row.get("defect") else ""
+        print(f"{score:>9}  {p:>8}  {verdict:<12}  {regions:>7}  {printable(row['image'])}{name}")
     unreadable = sum(row["verdict"] == UNREADABLE for row in rows)
     rejected, read = sum(row["verdict"] == "rejected" for row in rows), len(rows) - unreadable
     judged = f"{rejected} of {read} rejected" if isfinite(threshold) else f"{read} scored, none judged"

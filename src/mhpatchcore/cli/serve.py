@@ -8,7 +8,7 @@ from pathlib import Path
 
 import typer
 
-from mhpatchcore.cli.console import warn
+from mhpatchcore.cli.console import OtherProductFlag, warn
 from mhpatchcore.errors import UserError
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -42,6 +42,7 @@ def serve(
         1_000_000, min=1, metavar="N", help="Bytes of JSON in a request, at most: it takes much memory."
     ),
     timeout: float = typer.Option(30.0, min=0.1, metavar="SECONDS", help="How long a request may take."),
+    other_product: bool = OtherProductFlag,
     record: Path = typer.Option(
         None,
         metavar="FILE",
@@ -115,7 +116,8 @@ def serve(
     file = record or beside(models[0])
     # who knows the token may ask by any name, for example through a proxy
     hosts = LOOPBACK if token is None and alone else None
-    app = create_app(models, limits, token, hosts, None if without_record else Record(file, keeping))
+    kept = None if without_record else Record(file, keeping)
+    app = create_app(models, limits, token, hosts, kept, other_product)
     names = ", ".join(served.name for served in app.state.service.models.served)
     place = f"[{host}]" if ":" in host else host
     run(app, host, port, lambda: print(f"serving {names} at http://{place}:{port}", flush=True))

@@ -8,8 +8,10 @@ from pathlib import Path
 import typer
 
 from mhpatchcore.cli.console import (
+    AllGoodFlag,
     EveryOption,
     JsonFlag,
+    OtherProductFlag,
     QuietFlag,
     SkipBrokenFlag,
     StackFlag,
@@ -29,7 +31,7 @@ from mhpatchcore.cli.facts import (
     threshold_before,
     warn_without_threshold,
 )
-from mhpatchcore.cli.paths import check_file, given_images
+from mhpatchcore.cli.paths import check_file, check_product, given_images
 from mhpatchcore.detector import Detector
 from mhpatchcore.fitting.execution import Execution
 from mhpatchcore.runtime.memory import parse_size
@@ -44,6 +46,7 @@ def update(
         ...,
         help="Images of good parts that are new to the model: folders, files, or - for a list on standard input.",
     ),
+    all_good: bool = AllGoodFlag,
     stack: bool = StackFlag,
     every: int = EveryOption,
     output: Path = typer.Option(
@@ -54,6 +57,7 @@ def update(
         "--returned",
         help="They were picked because they had been rejected: learn them, but leave the threshold to the others.",
     ),
+    other_product: bool = OtherProductFlag,
     as_json: bool = JsonFlag,
     quiet: bool = QuietFlag,
     workers: int = WorkersOption,
@@ -67,7 +71,8 @@ def update(
     """
     check_file(output, "part.mhpc")
     before = Detector.load(model)
-    skipped: list[str] = []
+    check_product(output, before.model.product, other_product)
+    warnings: list[str] = []
     started = time.perf_counter()
     with progress_display(quiet) as progress:
         execution = Execution(
@@ -76,9 +81,10 @@ def update(
             store_limit=parse_size(store_limit) if store_limit else None,
             skip_broken=skip_broken,
             progress=progress,
-            warn=warn_and_keep(skipped),
+            warn=warn_and_keep(warnings),
         )
-        detector = before.updated(given_images(normals, stack, every), returned=returned, execution=execution)
+        images = given_images(normals, stack, every)
+        detector = before.updated(images, returned=returned, all_good=all_good, execution=execution)
         detector.save(output)
     seconds = round(time.perf_counter() - started, 2)
     new = detector.history[-1].images
@@ -88,7 +94,7 @@ def update(
         "new_rows": _new_rows(detector, len(before.model.images)),
         "history": history_facts(detector),
         "seconds": seconds,
-        "skipped": skipped,
+        "warnings": warnings,
     }
     if before.calibration.n and detector.threshold > RISE * before.threshold:
         picked = "use --returned for parts that were picked because they had been rejected, and "

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import typer
 
-from mhpatchcore.cli.console import WorkersOption, counted, printable, warn
+from mhpatchcore.cli.console import OtherProductFlag, WorkersOption, counted, printable, warn
 from mhpatchcore.cli.serve import read_token
 from mhpatchcore.errors import UserError
 
@@ -49,6 +49,7 @@ def watch(
         help="A file is complete once there is one beside it with this ending, e.g. .done",
     ),
     token_file: Path = typer.Option(None, metavar="FILE", help="A file that holds the token of the service."),
+    other_product: bool = OtherProductFlag,
     status_port: int = typer.Option(
         None, min=1, max=65535, help="Answer GET /health and GET /metrics (Prometheus) at this port."
     ),
@@ -78,7 +79,7 @@ def watch(
     }
     line = watching.Line(inbox, out, sort, csv, settle, done, tuple(senders))
     line.check()
-    models = None if is_address(model) else Registry([Path(model)])
+    models = None if is_address(model) else Registry([Path(model)], other_product)
     if models is not None and len(models.served) != 1:
         raise UserError(f"{model} holds several models: give one of them")
     token = None if token_file is None else read_token(token_file)

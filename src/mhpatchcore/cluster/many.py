@@ -24,6 +24,7 @@ from mhpatchcore.detector import Detector
 from mhpatchcore.errors import ImageWarning, ModelFileError, UserError, in_one_line
 from mhpatchcore.fitting.execution import Execution
 from mhpatchcore.fitting.executor import Executor, Threads
+from mhpatchcore.inputs.datasets import GOOD
 from mhpatchcore.inputs.files import absolute_name
 from mhpatchcore.inputs.folders import SUFFIXES, has_suffix
 from mhpatchcore.inputs.sources import gather
@@ -32,7 +33,8 @@ from mhpatchcore.model.file import load
 from mhpatchcore.runtime.files import write_text
 from mhpatchcore.runtime.urls import files_below, read_url, url_of
 
-GOOD = ("train/good", "good")  # where a product's good parts are, if there
+# where a product's good parts are, if there
+PLACES = (*(f"train/{name}" for name in GOOD), *GOOD)
 LAYOUT = 1
 
 
@@ -52,6 +54,7 @@ class Recipe:
     out: str
     weights: str | None = None
     skip_broken: bool = False
+    all_good: bool = False
     workers: int = 1
 
     def model(self, product: Product) -> str:
@@ -86,7 +89,7 @@ class Fitted:
 
 
 def products_in(folder: str | Path) -> list[Product]:
-    """A product for every folder below, from its train/good, its good, or all of it."""
+    """A product for every folder below, from its folder of good parts, or all of it."""
     url = url_of(folder)
     found = _products_at(url) if url else _products_of(Path(absolute_name(folder)))
     if not found:
@@ -99,7 +102,7 @@ def _products_of(folder: Path) -> list[Product]:
         raise UserError(f"there is no folder {folder}; check the path")
     inside = sorted(one for one in folder.iterdir() if one.is_dir() and not one.name.startswith("."))
     return [
-        Product(one.name, str(next((one / good for good in GOOD if (one / good).is_dir()), one)))
+        Product(one.name, str(next((one / place for place in PLACES if (one / place).is_dir()), one)))
         for one in inside
     ]
 
@@ -110,7 +113,7 @@ def _products_at(url: str) -> list[Product]:
     names = sorted({one.partition("/")[0] for one in below if "/" in one})
     found = []
     for name in names:
-        places = [f"{name}/{good}" for good in GOOD]
+        places = [f"{name}/{place}" for place in PLACES]
         place = next((at for at in places if any(one.startswith(f"{at}/") for one in below)), name)
         found.append(Product(name, f"{top}/{place}"))
     return found
@@ -154,12 +157,19 @@ def _fitted(recipe: Recipe, product: Product, key: str) -> Fitted:
     with warnings.catch_warnings(record=True) as raised:
         warnings.simplefilter("default", ImageWarning)
         execution = Execution(workers=recipe.workers, skip_broken=recipe.skip_broken, warn=told.append)
-        detector = Detector.fit(product.images, recipe.config, weights=recipe.weights, execution=execution)
+        study = Detector.study(
+            product.images,
+            recipe.config,
+            weights=recipe.weights,
+            name=product.name,
+            all_good=recipe.all_good,
+            execution=execution,
+        )
     told += [str(one.message) for one in raised if issubclass(one.category, ImageWarning)]
-    detector.save(recipe.model(product))
+    study.detector.save(recipe.model(product))
     record = {"key": key, "seconds": round(perf_counter() - started, 2), "warnings": told}
     write_text(recipe.record(product), json.dumps(record, indent=1) + "\n")
-    return _facts(detector, recipe, product, record)
+    return _facts(study.detector, recipe, product, record)
 
 
 def _kept(recipe: Recipe, product: Product, key: str) -> Fitted | None:

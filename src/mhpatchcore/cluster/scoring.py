@@ -195,7 +195,7 @@ def _row(detector: Detector, full_size: bool, job: _Job) -> dict[str, Any]:
 def _told(result: Result) -> dict[str, Any]:
     told = result.to_json()
     boxes = [[int(edge) for edge in region["box"]] for region in told["regions"]]
-    kept = {name: told[name] for name in ("score", "threshold", "p_value", "verdict")}
+    kept = {name: told[name] for name in ("score", "threshold", "p_value", "verdict", "defect")}
     return kept | {"regions": len(boxes), "boxes": boxes}
 
 

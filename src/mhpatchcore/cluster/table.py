@@ -63,6 +63,7 @@ class Table:
             "threshold": pyarrow.float64(),
             "p_value": pyarrow.float64(),
             "verdict": pyarrow.string(),
+            "defect": pyarrow.string(),
             "regions": pyarrow.int32(),
             "boxes": pyarrow.list_(pyarrow.list_(pyarrow.int32())),  # top, left, bottom, right
             "error": pyarrow.string(),

@@ -108,12 +108,12 @@ def _check(config: Config) -> None:
     if config.tiled:
         raise UserError(
             "a model that sees images in tiles cannot be exported, as their number depends on the image: "
-            "score with mhpatchcore itself, or fit without tiles (--size 224,448/2)"
+            "score with mhpatchcore itself, or fit without tiles"
         )
     if config.roi is not None:
         raise UserError(
             "a model with a region of interest cannot be exported: score with mhpatchcore itself, "
-            "or cut the images to the region, fit them without --roi, and export that"
+            "or cut the images to the region, fit them without a region, and export that"
         )
     if config.resize is not None and config.resize.bit_count() > 1:
         raise UserError(
@@ -246,6 +246,7 @@ def _metadata(model: Model, sha256: str) -> dict[str, str]:
         "backbone": network.name,
         "precision": network.precision,
         "weights_sha256": network.weights_sha256,
+        "known_defects": "not in this file" if model.defects.names else "none",
         "config": json.dumps(config.to_json()),
         "history": json.dumps([event.to_json() for event in model.history]),
     }

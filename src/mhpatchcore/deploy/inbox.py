@@ -1,23 +1,24 @@
 """The inbox: parts that somebody has called good or defective, in one SQLite file beside the models.
 
-A row holds the image itself, what the model said of it then, and who said what about it when. So it is there for
-learning and calibrating however long the line has gone on, and nothing else has to be kept.
+It holds the image itself, what the model said of it then, and who said what about it when. So it is there for learning
+and calibrating however long the line has gone on, and nothing else has to be kept.
 
-An image is in it once for each model: a second label takes the place of the first. Whether a model has learnt from it
-is not written down: the model knows, by the hash of the image, also after going back to an earlier one.
+An image is in it once for each model. Every statement about it stays, and the newest counts; one that withdraws the
+label leaves the image until its room is needed. Whether a model has learnt from it is not written down: the model
+knows, by the hash of the image, also after going back to an earlier one.
 """
 
 from __future__ import annotations
 
 import hashlib
-import time
+import sqlite3
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
-from math import isfinite
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from mhpatchcore.deploy.inbox_file import opened
+from mhpatchcore.deploy.inbox_journal import Journal, as_given, checked_text, finite, now
 from mhpatchcore.errors import UserError
 
 FILE = "inbox.sqlite"
@@ -25,7 +26,6 @@ Label = Literal["good", "defect"]
 LABELS: tuple[Label, ...] = get_args(Label)
 MOST_IMAGE = 64 * 2**20  # bytes of one image
 MOST_BYTES = 16 * 2**30  # of all of them
-MOST_TEXT = 2000  # letters of a note or a name
 
 
 class NoSuchPartError(UserError):
@@ -76,23 +76,30 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Change:
-    """A model was replaced: by whom, when, why, and the hashes of both files."""
+class Statement:
+    """What somebody said of a part, and what the model had said of it; a label that is None took one back."""
 
-    model: str
-    what: str
+    id: int
+    label: Label | None
+    part: str
+    name: str
+    score: float | None
+    threshold: float | None
+    p_value: float | None
+    verdict: str
+    model_sha256: str
     who: str
     at: str
     note: str
-    sha256_before: str
-    sha256_after: str
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
 
-COLUMNS = ", ".join(field.name for field in fields(Part))
-CHANGE_COLUMNS = ", ".join(field.name for field in fields(Change))
+STATEMENT = ", ".join(field.name for field in fields(Statement))
+OF_PARTS = ("id", "model", "sha256", "bytes")
+PART = ", ".join(f"{'parts' if one.name in OF_PARTS else 'journal'}.{one.name}" for one in fields(Part))
+NEWEST = "journal.id = (SELECT max(id) FROM journal WHERE part_id = parts.id)"
 
 
 @dataclass(frozen=True)
@@ -106,6 +113,11 @@ class Inbox:
         """The inbox of the models in a folder."""
         return Inbox(model.parent / FILE)
 
+    @property
+    def journal(self) -> Journal:
+        """What was done to the models."""
+        return Journal(self.path)
+
     def add(
         self,
         model: str,
@@ -118,7 +130,7 @@ class Inbox:
         who: str = "",
         note: str = "",
     ) -> Part:
-        """Keep an image and its label; what was said of the same image before is replaced."""
+        """Keep an image and what is said of it now."""
         if not image:
             raise UserError("an image to be labelled has bytes: this one is empty")
         if len(image) > MOST_IMAGE:
@@ -126,48 +138,38 @@ class Inbox:
                 f"image {name} has {len(image) / 2**20:.0f} MB, more than the {MOST_IMAGE // 2**20} MB that the inbox "
                 "keeps: save it smaller"
             )
-        said = said or Said()
-        row = {
-            "model": model,
+        sha256 = hashlib.sha256(image).hexdigest()
+        statement = {
             "label": _checked_label(label),
-            "part": _checked_text("part", part),
-            "name": _checked_text("name", name),
-            "sha256": hashlib.sha256(image).hexdigest(),
-            "bytes": len(image),
-            **{key: _finite(value) for key, value in asdict(said).items()},
-            "who": _checked_text("who", who),
-            "at": _now(),
-            "note": _checked_text("note", note),
-            "image": image,
+            "part": as_given("part", part),
+            "name": as_given("name", name),
+            **{key: finite(value) for key, value in asdict(said or Said()).items()},
+            "who": checked_text("who", who),
+            "note": checked_text("note", note),
         }
-        names = ", ".join(row)
-        kept = ", ".join(f"{key} = excluded.{key}" for key in row if key not in ("model", "sha256", "image"))
         with opened(self.path, write=True) as db:
-            (total,) = db.execute("SELECT coalesce(sum(bytes), 0) FROM parts").fetchone()
-            if total + len(image) > MOST_BYTES:
-                raise UserError(
-                    f"{self.path} holds {total / 2**30:.1f} GB, which is all it takes: `inbox export` and "
-                    "`inbox remove` make room"
-                )
-            found = db.execute(
-                f"INSERT INTO parts ({names}) VALUES ({', '.join(f':{key}' for key in row)}) "
-                f"ON CONFLICT (model, sha256) DO UPDATE SET {kept} RETURNING {COLUMNS}",
-                row,
+            self._make_room(db, len(image))
+            (id_,) = db.execute(
+                "INSERT INTO parts (model, sha256, bytes, image) VALUES (?, ?, ?, ?) "
+                "ON CONFLICT (model, sha256) DO UPDATE SET image = excluded.image RETURNING id",
+                [model, sha256, len(image), image],
             ).fetchone()
-        return Part(*found)
+            return _said(db, id_, statement)
 
     def parts(
         self, model: str | None = None, label: str | None = None, ids: Sequence[int] | None = None
     ) -> list[Part]:
         """Labelled parts, the newest first. An id that is not there is named."""
-        wanted, values = ["1"], []
-        for column, value in (("model", model), ("label", label and _checked_label(label))):
+        wanted, values = ["label IS NOT NULL"], []
+        for column, value in (("parts.model", model), ("label", label and _checked_label(label))):
             if value is not None:
                 wanted.append(f"{column} = ?")
                 values.append(value)
         with opened(self.path) as db:
             rows = db.execute(
-                f"SELECT {COLUMNS} FROM parts WHERE {' AND '.join(wanted)} ORDER BY id DESC", values
+                f"SELECT {PART} FROM parts JOIN journal ON {NEWEST} WHERE {' AND '.join(wanted)} "
+                "ORDER BY parts.id DESC",
+                values,
             )
             found = [Part(*row) for row in rows]
         if ids is None:
@@ -183,71 +185,87 @@ class Inbox:
     def image(self, id: int) -> bytes:
         """The image's file, byte for byte."""
         with opened(self.path) as db:
-            row = db.execute("SELECT image FROM parts WHERE id = ?", [id]).fetchone()
+            row = db.execute("SELECT image FROM parts WHERE id = ? AND image IS NOT NULL", [id]).fetchone()
         if row is None:
             raise NoSuchPartError(id)
         return bytes(row[0])
 
+    def statements(self, id: int) -> list[Statement]:
+        """All that was said of a part, the newest first."""
+        with opened(self.path) as db:
+            rows = db.execute(f"SELECT {STATEMENT} FROM journal WHERE part_id = ? ORDER BY id DESC", [id])
+            found = [Statement(*row) for row in rows]
+        if not found:
+            raise NoSuchPartError(id)
+        return found
+
     def relabel(
         self, id: int, label: str | None = None, *, who: str | None = None, note: str | None = None
     ) -> Part:
-        """Correct what was said of a part; what is not given stays."""
+        """Correct what was said of a part, or bring a withdrawn label back; what is not given stays."""
         given = {
             "label": label and _checked_label(label),
-            "who": who if who is None else _checked_text("who", who),
-            "note": note if note is None else _checked_text("note", note),
+            "who": None if who is None else checked_text("who", who),
+            "note": None if note is None else checked_text("note", note),
         }
-        changes = {key: value for key, value in given.items() if value is not None} | {"at": _now()}
-        self.part(id)
         with opened(self.path, write=True) as db:
-            assignments = ", ".join(f"{key} = :{key}" for key in changes)
-            db.execute(f"UPDATE parts SET {assignments} WHERE id = :id", {**changes, "id": id})
-        return self.part(id)
+            before = _newest(db, id)
+            if before is None or (before["label"] is None and label is None):
+                raise NoSuchPartError(id)
+            return _said(db, id, before | {key: value for key, value in given.items() if value is not None})
 
-    def remove(self, id: int) -> None:
-        """Forget a part and its image."""
-        self.part(id)
+    def withdraw(self, id: int, *, who: str = "", note: str = "") -> Part:
+        """Take back what was said of a part, as it was until then: it counts no more."""
+        given = {"label": None, "who": checked_text("who", who), "note": checked_text("note", note)}
+        part = self.part(id)
         with opened(self.path, write=True) as db:
-            db.execute("DELETE FROM parts WHERE id = ?", [id])
+            before = _newest(db, id)
+            if before is not None:
+                _say(db, id, before | given)
+        return part
 
-    def record(self, change: Change) -> None:
-        """Write down that a model was replaced."""
-        values = list(asdict(change).values())
-        with opened(self.path, write=True) as db:
-            db.execute(
-                f"INSERT INTO changes ({CHANGE_COLUMNS}) VALUES ({', '.join('?' * len(values))})", values
-            )
-
-    def changes(self, model: str) -> list[Change]:
-        """How a model was replaced, the latest first."""
-        with opened(self.path) as db:
-            rows = db.execute(
-                f"SELECT {CHANGE_COLUMNS} FROM changes WHERE model = ? ORDER BY id DESC", [model]
-            )
-            return [Change(*row) for row in rows]
+    def _make_room(self, db: sqlite3.Connection, n: int) -> None:
+        """Refuse more than all of it may take; images whose label was withdrawn go first."""
+        for given_up in (False, True):
+            if given_up:
+                withdrawn = f"(SELECT label FROM journal WHERE {NEWEST}) IS NULL"
+                db.execute(f"UPDATE parts SET image = NULL WHERE {withdrawn}")
+            total = db.execute("SELECT sum(bytes) FROM parts WHERE image IS NOT NULL").fetchone()[0] or 0
+            if total + n <= MOST_BYTES:
+                return
+        raise UserError(
+            f"{self.path} holds {total / 2**30:.1f} GB, which is all it takes: `inbox export` and "
+            "`inbox remove` make room"
+        )
 
 
-def changed(model: str, what: str, who: str, note: str, before: str, after: str) -> Change:
-    """A replacement that happens now."""
-    return Change(model, what, _checked_text("who", who), _now(), _checked_text("note", note), before, after)
+def _newest(db: sqlite3.Connection, id: int) -> dict[str, Any] | None:
+    """What was last said of a part that has its image."""
+    names = [one.name for one in fields(Statement) if one.name not in ("id", "at")]
+    found = f"FROM parts JOIN journal ON {NEWEST} WHERE parts.id = ? AND image IS NOT NULL"
+    row = db.execute(f"SELECT {', '.join(names)} {found}", [id]).fetchone()
+    return None if row is None else dict(zip(names, row, strict=True))
+
+
+def _said(db: sqlite3.Connection, id: int, statement: dict[str, Any]) -> Part:
+    """The part after a statement; one that repeats the last is not written again."""
+    if statement != _newest(db, id):
+        _say(db, id, statement)
+    return Part(
+        *db.execute(f"SELECT {PART} FROM parts JOIN journal ON {NEWEST} WHERE parts.id = ?", [id]).fetchone()
+    )
+
+
+def _say(db: sqlite3.Connection, id: int, statement: dict[str, Any]) -> None:
+    row = statement | {"at": now(), "what": "label" if statement["label"] else "withdraw", "state": "done"}
+    names, values = ", ".join(row), ", ".join(f":{name}" for name in row)
+    db.execute(
+        f"INSERT INTO journal (part_id, model, {names}) SELECT id, model, {values} FROM parts WHERE id = :part_id",
+        row | {"part_id": id},
+    )
 
 
 def _checked_label(label: str) -> Label:
     if label not in LABELS:
         raise UserError(f"a part is {' or '.join(LABELS)}, not '{label}'")
     return label
-
-
-def _checked_text(name: str, text: str) -> str:
-    if len(text) > MOST_TEXT:
-        raise UserError(f"{name} has {len(text)} letters: {MOST_TEXT} are enough")
-    return "".join(letter if letter.isprintable() else " " for letter in text).strip()
-
-
-def _finite(value: Any) -> Any:
-    """A number that is none (no threshold) is unknown."""
-    return None if isinstance(value, float) and not isfinite(value) else value
-
-
-def _now() -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

@@ -1,9 +1,9 @@
 """Proposals that are made in the background, one after the other, while a service goes on.
 
-    queued → running → ready → accepted
-                  ↘ failed   ↘ discarded
+    queued → running → ready → accepting → accepted
+                  ↘ failed  ↘ discarded
 
-A proposal that is ready holds a whole model, so of each model only the newest is kept.
+A proposal that is ready holds a whole model, so only the newest few are kept.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from mhpatchcore.errors import UserError, in_one_line
 from mhpatchcore.fitting.execution import Execution
 
 MOST_JOBS = 100  # that are remembered
+MOST_READY = 4  # whose models are kept
 OVER = ("accepted", "discarded", "failed")
 
 
@@ -76,11 +77,8 @@ class Jobs:
         self._pool = ThreadPoolExecutor(1, "inbox")
 
     def start(self, path: Path, request: Request) -> Job:
-        """Begin a proposal; an earlier one for the same model is discarded."""
+        """Begin a proposal; those of others go on."""
         with self._lock:
-            for other in self._jobs.values():
-                if other.model == path.stem and other.state not in OVER:
-                    self._end(other, "discarded")
             while len(self._jobs) >= MOST_JOBS:
                 self._jobs.pop(next(iter(self._jobs)))
             job = self._jobs.setdefault(id := secrets.token_hex(8), Job(id, path.stem, request))
@@ -99,17 +97,26 @@ class Jobs:
             job = self.job(id)
             if job.state == "accepted":
                 return job
-            if job.proposal is None:
-                raise NotReadyError(f"job {id} is {job.state}: only one that is ready can be accepted")
-            job.sha256 = accept(self.inbox, job.proposal)
+            if job.state != "ready" or job.proposal is None:
+                raise NotReadyError(
+                    f"job {id} is {job.state}: {job.error or 'only one that is ready can be accepted'}"
+                )
+            proposal, job.state = job.proposal, "accepting"
+        try:
+            sha256 = accept(self.inbox, proposal)
+        except BaseException:
+            job.state = "ready"  # and can be tried again
+            raise
+        with self._lock:
+            job.sha256 = sha256
             self._end(job, "accepted")
-            return job
+        return job
 
     def discard(self, id: str) -> Job:
         """Forget a proposal; one that is being made stops."""
         with self._lock:
             job = self.job(id)
-            if job.state not in OVER:
+            if job.state not in (*OVER, "accepting"):
                 self._end(job, "discarded")
             return job
 
@@ -117,7 +124,7 @@ class Jobs:
         """Stop what is under way; nothing of it is written."""
         with self._lock:
             for job in self._jobs.values():
-                if job.state not in OVER:
+                if job.state not in (*OVER, "accepting"):
                     self._end(job, "discarded")
         self._pool.shutdown(cancel_futures=True)
 
@@ -127,6 +134,7 @@ class Jobs:
             execution = Execution(workers=self._workers, progress=self._progress(job))
             proposal = propose(self.inbox, path, job.request, execution)
             self._set(job, proposal=proposal, preview=proposal.preview.to_json(), state="ready")
+            self._let_go_of_the_oldest()
         except _StoppedError:
             pass
         except UserError as error:
@@ -143,6 +151,12 @@ class Jobs:
                 raise _StoppedError
             for name, value in values.items():
                 setattr(job, name, value)
+
+    def _let_go_of_the_oldest(self) -> None:
+        with self._lock:
+            for job in [one for one in self._jobs.values() if one.state == "ready"][:-MOST_READY]:
+                job.error = "newer previews have taken its room: look at a new one"
+                self._end(job, "discarded")
 
     def _fail(self, job: Job, why: str) -> None:
         with self._lock:

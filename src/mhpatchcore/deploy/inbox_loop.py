@@ -2,7 +2,7 @@
 
     proposed = propose(inbox, Path("part.mhpc"), Request("learn"))
     proposed.preview.lost                   # labelled defects that are caught now and would pass
-    accept(inbox, proposed)                 # the former model is kept: `inbox_versions.undone`
+    accept(inbox, proposed)                 # the former model is kept: Request("undo") goes back to it
 
 Nothing is written before `accept`. Good parts that had been rejected are learnt as returned ones: picked because they
 scored high, they are no fair sample, so they do not count in the threshold.
@@ -12,39 +12,40 @@ from __future__ import annotations
 
 import hashlib
 import re
-import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
 
-from mhpatchcore.deploy.inbox import Inbox, Label, Part, changed
-from mhpatchcore.deploy.inbox_versions import replaced
+from mhpatchcore.deploy.inbox import Inbox, Part
+from mhpatchcore.deploy.inbox_change import changed
+from mhpatchcore.deploy.inbox_preview import ACTIONS, Action, Effect, Outcome, Preview
+from mhpatchcore.deploy.inbox_versions import content_of, earlier_version, learnt_of
 from mhpatchcore.detector import Detector
 from mhpatchcore.errors import ModelFileError, UserError
 from mhpatchcore.fitting.execution import Execution
+from mhpatchcore.fitting.storekeeping import temporary_folder
 from mhpatchcore.inputs.folders import SUFFIXES
-from mhpatchcore.model.file import from_bytes
+from mhpatchcore.model.file import from_bytes, to_bytes
+from mhpatchcore.model.product import differ
 from mhpatchcore.runtime.files import atomic_path
 
-LEARNT = "learnt"  # the folder beside the models where evidence finds what was learnt from the inbox
-Action = Literal["learn", "recalibrate"]
-ACTIONS: tuple[Action, ...] = get_args(Action)
 STEM = 60  # letters
 
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked for: "learn" good parts, or "recalibrate" at another rate, with good parts, or both.
+    """What is asked for: "learn" good parts, "recalibrate" at another rate, with good parts, or both; or "undo".
 
     `ids` are those of labelled parts; None are all good ones that the model has not learnt from, when learning, and no
     parts when recalibrating. Their scores join those that the model has, or with `instead` take their place.
+    `version` is the one to go back to; None is one step.
     """
 
     action: Action
     ids: tuple[int, ...] | None = None
     false_alarm: float | None = None
     instead: bool = False
+    version: int | None = None
     who: str = ""
     note: str = ""
 
@@ -53,94 +54,42 @@ class Request:
             raise UserError(f"an action is {' or '.join(ACTIONS)}, not '{self.action}'")
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What a model says of a part."""
-
-    score: float
-    verdict: str
-
-
-@dataclass(frozen=True)
-class Effect:
-    """A labelled part under the model in use and under the proposed one.
-
-    Of a part that is learnt the second says little: the model has seen it.
-    """
-
-    id: int
-    name: str
-    part: str
-    label: Label
-    learnt: bool
-    before: Outcome
-    after: Outcome
-
-    @property
-    def is_right_before(self) -> bool:
-        return _is_right(self.label, self.before)
-
-    @property
-    def is_right_after(self) -> bool:
-        return _is_right(self.label, self.after)
-
-
-@dataclass(frozen=True)
-class Preview:
-    """What a change would do to every labelled part, and to the threshold. Rates are those that are really promised."""
-
-    action: Action
-    model_sha256: str
-    new_images: int
-    threshold_before: float
-    threshold_after: float
-    rate_before: float
-    rate_after: float
-    effects: tuple[Effect, ...]
-    warnings: tuple[str, ...]
-
-    @property
-    def lost(self) -> tuple[Effect, ...]:
-        """Defects that are caught now and would pass."""
-        return tuple(one for one in self.effects if _caught(one.label, one.before) and not one.is_right_after)
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self) | {
-            "good": self._counts("good"),
-            "defects": self._counts("defect"),
-            "lost": [one.id for one in self.lost],
-        }
-
-    def _counts(self, label: Label) -> dict[str, int]:
-        """Good parts that pass, or defects that are caught."""
-        these = [one for one in self.effects if one.label == label]
-        before, after = sum(one.is_right_before for one in these), sum(one.is_right_after for one in these)
-        return {"parts": len(these), "right_before": before, "right_after": after}
-
-
 @dataclass(frozen=True, eq=False)
 class Proposal:
-    """A changed model that waits for a yes, and what it would do."""
+    """A changed model, as its file, that waits for a yes; and what it would do."""
 
     path: Path
     request: Request
-    detector: Detector
+    content: bytes
     preview: Preview
     new: tuple[Part, ...] = field(default=())
 
 
-def propose(inbox: Inbox, path: Path, request: Request, execution: Execution | None = None) -> Proposal:
-    """Make the change and see what it does, without writing anything."""
-    warnings: list[str] = []
-    execution = replace(execution or Execution(), warn=warnings.append)
+def propose(
+    inbox: Inbox, path: Path, request: Request, execution: Execution | None = None, *, scored: bool = True
+) -> Proposal:
+    """Make the change and see what it does, without writing anything; labelled parts are left out unless `scored`."""
+    remarks: list[str] = []
+    execution = replace(execution or Execution(), warn=remarks.append)
     sha256, before = loaded(path)
-    model = path.stem
-    labelled = inbox.parts(model)
-    new = _chosen(inbox, model, request, before)
-    with tempfile.TemporaryDirectory(prefix="mhpatchcore-inbox-") as temporary:
-        files = {one.id: _written(inbox, one, Path(temporary)) for one in new}
-        after = _changed(before, request, new, files, execution)
-    after = _signed(after, len(before.history), str((path.parent / LEARNT / model).resolve()), request)
+    new: list[Part] = []
+    version = None
+    if request.action == "undo":
+        chosen = earlier_version(inbox.journal, path, request.version)
+        content, version = content_of(chosen), chosen.version
+        after = Detector(from_bytes(content, str(chosen.path)))
+        if differ(before.model.product, after.model.product):
+            remarks.append(f"version {version} is a model of {after.model.product}")
+    else:
+        new = _chosen(inbox, path.stem, request, before)
+        with temporary_folder() as temporary:
+            files = {one.id: _written(inbox, one, temporary) for one in new}
+            after = _changed(before, request, new, files, execution)
+        folder = str(learnt_of(path).resolve())
+        after = _signed(after, len(before.history), folder, request)
+        content = to_bytes(after.model)
+    effects = _effects(inbox, inbox.parts(path.stem), before, after, execution) if scored else ()
+    learnt = new if request.action == "learn" else []
     preview = Preview(
         request.action,
         sha256,
@@ -149,23 +98,35 @@ def propose(inbox: Inbox, path: Path, request: Request, execution: Execution | N
         after.threshold,
         before.calibration.expected_rate,
         after.calibration.expected_rate,
-        _effects(inbox, labelled, before, after, execution),
-        tuple(warnings),
+        effects,
+        tuple(one.id for one in learnt),
+        tuple(remarks),
+        version,
     )
-    return Proposal(path, request, after, preview, tuple(new) if request.action == "learn" else ())
+    return Proposal(path, request, content, preview, tuple(learnt))
 
 
 def accept(inbox: Inbox, proposal: Proposal) -> str:
     """Put the proposed model in the place of the one it was made from; the new file's hash.
 
-    Images that it has learnt are written first, into a folder where evidence finds them.
+    Images that it has learnt are written into a folder where evidence finds them.
     """
-    path, request, before = proposal.path, proposal.request, proposal.preview.model_sha256
-    for part in proposal.new:
-        _written(inbox, part, path.parent / LEARNT / path.stem)
-    after = replaced(path, proposal.detector, instead_of=before)
-    inbox.record(changed(path.stem, request.action, request.who, request.note, before, after))
-    return after
+    path, request = proposal.path, proposal.request
+
+    def write_learnt() -> None:
+        for part in proposal.new:
+            _written(inbox, part, learnt_of(path))
+
+    return changed(
+        inbox.journal,
+        path,
+        proposal.content,
+        request.action,
+        instead_of=proposal.preview.model_sha256,
+        who=request.who,
+        note=request.note,
+        first=write_learnt,
+    )
 
 
 def loaded(path: Path) -> tuple[str, Detector]:
@@ -238,11 +199,11 @@ def _effects(
     effects = []
     learnt = set(after.model.hashes)
     with (
-        tempfile.TemporaryDirectory(prefix="mhpatchcore-inbox-") as temporary,
+        temporary_folder() as temporary,
         execution.phase("score", len(parts)) as advance,
     ):
         for done, part in enumerate(parts, start=1):
-            file = _written(inbox, part, Path(temporary))
+            file = _written(inbox, part, temporary)
             results = [detector.score(file) for detector in (before, after)]
             outcomes = (Outcome(one.score, one.verdict) for one in results)
             effects.append(
@@ -258,11 +219,3 @@ def _written(inbox: Inbox, part: Part, folder: Path) -> Path:
     with atomic_path(file) as temporary:
         temporary.write_bytes(inbox.image(part.id))
     return file
-
-
-def _is_right(label: Label, outcome: Outcome) -> bool:
-    return (outcome.verdict == "rejected") == (label == "defect")
-
-
-def _caught(label: Label, outcome: Outcome) -> bool:
-    return label == "defect" and outcome.verdict == "rejected"

@@ -1,48 +1,41 @@
-"""Earlier models, kept beside the present one, and the way back to any of them.
+"""Earlier models, kept beside the present one and numbered, and the way back to any of them.
 
-    line/part.mhpc                                                  the model in use
-    line/versions/part/2026-11-17T08-30-00.123456Z-1f0c5a….mhpc     what it was until then
+    line/part.mhpc                          the model in use
+    line/versions/part/3-1f0c5a9d2b7e.mhpc  an earlier one: its number, and the first digits of its hash
 
-A model is replaced in three steps: the present file is copied into `versions`, the new one is written beside its
-place, and one rename puts it there. A crash at any moment leaves the old model or the new one in use; at worst
-`versions` then holds a copy of what is still in use.
+Numbers say which came after which, whatever the clocks said. A model that comes back has the number that it had.
 """
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+import re
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from mhpatchcore.detector import Detector
+from mhpatchcore.deploy.inbox_journal import Journal
 from mhpatchcore.errors import ModelFileError, UserError
-from mhpatchcore.model.file import MOST_HEADER, read_document, to_bytes
+from mhpatchcore.model.file import document_of
 from mhpatchcore.runtime.files import atomic_path
 
-FOLDER = "versions"
+FOLDER, LEARNT = "versions", "learnt"
+UNDO = "undo"
 SHORT = 12  # digits of a hash that tell versions apart
-
-
-class ModelChangedError(UserError):
-    """The model in use is no longer the one that a change was made from."""
+NAME = re.compile(rf"(\d+)-([0-9a-f]{{{SHORT}}})\.mhpc")
+MOST_KEPT = 20  # beside the first, which is what the line began with
 
 
 @dataclass(frozen=True)
 class Version:
-    """A model file: its hash, when it was in use until, and what its history says was done to it last.
+    """A model file: its number, its hash, when it was in use until, and what its history says was done to it last."""
 
-    `version` names it to `undo`: the first digits of its hash. The one in use has no end.
-    """
-
-    version: str
+    version: int
     sha256: str
     until: str
+    product: str
     images: int
     false_alarm: float
     what: str
@@ -54,6 +47,16 @@ class Version:
 
     def to_json(self) -> dict[str, Any]:
         return {name: value for name, value in asdict(self).items() if name != "path"}
+
+
+def folder_of(path: Path) -> Path:
+    """Where the earlier versions of a model are."""
+    return path.parent / FOLDER / path.stem
+
+
+def learnt_of(path: Path) -> Path:
+    """Where evidence finds what a model has learnt from the inbox."""
+    return path.parent / LEARNT / path.stem
 
 
 def sha256_of(path: Path) -> str:
@@ -71,100 +74,87 @@ def _digest(path: Path, *_: int) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def replaced(path: Path, detector: Detector, instead_of: str | None = None) -> str:
-    """Put a detector in the place of a model file, which is kept; the new file's hash.
-
-    `instead_of` is the hash that the file must still have: another change in between is not overwritten.
-    """
-    return _put(path, to_bytes(detector.model), instead_of)
-
-
-def undone(path: Path, version: str = "") -> Version:
-    """Go back to an earlier model, byte for byte: the one named, or the one in use before. The present one is kept."""
-    earlier = [one for one in versions(path) if not one.in_use]
-    if not earlier:
-        raise UserError(f"there is no earlier version of {path}: it has not been changed from the inbox")
-    matching = [one for one in earlier if one.sha256.startswith(version.lower())]
-    if not matching:
-        raise UserError(f"there is no version {version} of {path}; `inbox versions` lists them")
-    if version and len({one.sha256 for one in matching}) > 1:
-        raise UserError(f"several versions of {path} begin with {version}: give more of its digits")
-    chosen = matching[0]
-    content = chosen.path.read_bytes()
-    if hashlib.sha256(content).hexdigest() != chosen.sha256:
-        raise ModelFileError(f"{chosen.path} is damaged: choose another version")
-    _put(path, content, None)
-    return chosen
-
-
-def versions(path: Path) -> list[Version]:
-    """The model in use, and the earlier ones, the latest first; each once. What cannot be read cannot come back."""
-    found = {sha256_of(path): _version(path, "", in_use=True)}
-    kept = _folder(path)
-    for file in sorted(kept.glob("[!.]*.mhpc"), reverse=True) if kept.is_dir() else []:
+def versions(journal: Journal, path: Path) -> list[Version]:
+    """The model in use and the earlier ones, the highest number first. What cannot be read cannot come back."""
+    until = {one.sha256_before: one.at for one in reversed(journal.changes(path.stem)) if one.state == "done"}
+    present = sha256_of(path)
+    found = [_version(path, _number(path, present), present, "", in_use=True)]
+    for number, file in _kept(path):
         with suppress(ModelFileError):
-            until, _, _ = file.stem.rpartition("-")
-            found.setdefault(sha256_of(file), _version(file, _time(until), in_use=False))
-    return list(found.values())
+            sha256 = sha256_of(file)
+            if sha256 != present:
+                found.append(_version(file, number, sha256, until.get(sha256, ""), in_use=False))
+    return sorted(found, key=lambda one: one.version, reverse=True)
 
 
-def _put(path: Path, content: bytes, instead_of: str | None) -> str:
-    new = hashlib.sha256(content).hexdigest()
-    with _locked(path):
-        old = sha256_of(path)
-        if instead_of is not None and old != instead_of:
-            raise ModelChangedError(f"{path.name} has changed meanwhile: look at a new preview")
-        if old != new:
-            _keep(path, old)
-            with atomic_path(path) as temporary:
-                temporary.write_bytes(content)
-    return new
+def earlier_version(journal: Journal, path: Path, version: int | None = None) -> Version:
+    """The version of this number; or one step back, the version that the one in use was made from."""
+    every = versions(journal, path)
+    present = next(one for one in every if one.in_use)
+    if version is not None:
+        chosen = next((one for one in every if one.version == version), None)
+        if chosen is None:
+            raise UserError(f"there is no version {version} of {path}; `inbox versions` lists them")
+        if chosen.in_use:
+            raise UserError(f"version {version} of {path} is in use: choose another one")
+        return chosen
+    earlier = [one for one in every if one.version < present.version]
+    if not earlier:
+        raise UserError(f"there is no earlier version of {path}: version {present.version} is the first")
+    made_from = {
+        one.sha256_before
+        for one in journal.changes(path.stem)
+        if one.state == "done" and one.what != UNDO and one.sha256_after == present.sha256
+    }
+    return next((one for one in earlier if one.sha256 in made_from), earlier[0])
 
 
-def _keep(path: Path, sha256: str) -> None:
-    """A copy of the present file among the versions, under the present time."""
-    ns = time.time_ns()
-    now = time.strftime("%Y-%m-%dT%H-%M-%S", time.gmtime(ns // 10**9))
-    with atomic_path(_folder(path) / f"{now}.{ns // 1000 % 10**6:06}Z-{sha256[:SHORT]}.mhpc") as temporary:
-        temporary.write_bytes(path.read_bytes())
+def content_of(version: Version) -> bytes:
+    """The file of a version, as it was."""
+    content = version.path.read_bytes()
+    if hashlib.sha256(content).hexdigest() != version.sha256:
+        raise ModelFileError(f"{version.path} is damaged: choose another version")
+    return content
 
 
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """One change at a time, of all processes."""
-    folder = _folder(path)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = (folder / ".lock").open("w")
-    except OSError as error:
-        raise UserError(f"cannot write {folder}: {error.strerror}; check its permissions") from error
-    with lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+def is_kept(path: Path, sha256: str) -> bool:
+    return any(file.stem.endswith(f"-{sha256[:SHORT]}") for _, file in _kept(path))
 
 
-def _folder(path: Path) -> Path:
-    return path.parent / FOLDER / path.stem
+def keep(path: Path, content: bytes, sha256: str) -> None:
+    """Keep a model that is about to go, unless it is kept already."""
+    file = folder_of(path) / f"{_number(path, sha256)}-{sha256[:SHORT]}.mhpc"
+    if not file.exists() or sha256_of(file) != sha256:
+        with atomic_path(file) as temporary:
+            temporary.write_bytes(content)
 
 
-def _version(path: Path, until: str, in_use: bool) -> Version:
-    sha256 = sha256_of(path)
-    with path.open("rb") as file:
-        length = file.read(8)
-        header = file.read(min(int.from_bytes(length, "little"), MOST_HEADER))
-    document = read_document(length + header, str(path))
+def prune(path: Path) -> None:
+    """Delete the oldest versions, but the first and the one in use, until only so many are left."""
+    in_use = sha256_of(path)[:SHORT]
+    for _, file in _kept(path)[1:-MOST_KEPT]:
+        if not file.stem.endswith(in_use):
+            file.unlink(missing_ok=True)
+
+
+def _kept(path: Path) -> list[tuple[int, Path]]:
+    """Files by their number, the lowest first."""
+    folder = folder_of(path)
+    named = [(NAME.fullmatch(file.name), file) for file in (folder.iterdir() if folder.is_dir() else ())]
+    return sorted((int(match[1]), file) for match, file in named if match)
+
+
+def _number(path: Path, sha256: str) -> int:
+    """The number of a model: the one that it was kept under, or the next."""
+    kept = _kept(path)
+    known = [number for number, file in kept if file.stem.endswith(f"-{sha256[:SHORT]}")]
+    return known[0] if known else max((number for number, _ in kept), default=0) + 1
+
+
+def _version(path: Path, number: int, sha256: str, until: str, in_use: bool) -> Version:
+    document = document_of(path)
     last = document["history"][-1] if document["history"] else {}
-    told = {name: str(last.get(name, "")) for name in ("what", "who", "when", "note")}
+    what, who, when, note = (str(last.get(name, "")) for name in ("what", "who", "when", "note"))
     rate = float(document["calibration"]["false_alarm"])
-    return Version(
-        sha256[:SHORT], sha256, until, document["n_learnt"], rate, in_use=in_use, path=path, **told
-    )
-
-
-def _time(stem: str) -> str:
-    """
-    >>> _time("2026-11-17T08-30-00.123456Z")
-    '2026-11-17T08:30:00Z'
-    """
-    date, _, clock = stem.partition("T")
-    return f"{date}T{clock.partition('.')[0].replace('-', ':')}Z"
+    facts = (document["product"], document["n_learnt"], rate)
+    return Version(number, sha256, until, *facts, what, who, when, note, in_use, path)

@@ -22,10 +22,11 @@ from pathlib import Path
 from typing import Any
 
 from mhpatchcore.errors import UserError
+from mhpatchcore.inputs.camera import MEASURES
 
 log = logging.getLogger("mhpatchcore")
 FILE = "verdicts.sqlite"
-KIND, SCHEMA = 0x6D68_7076, 1  # what the file says it is: "mhpv"
+KIND, SCHEMA = 0x6D68_7076, 2  # what the file says it is: "mhpv"
 MOST_WAITING = 10_000  # verdicts, and of them that many with their images:
 IMAGES_WAITING = 50
 AT_ONCE = 500  # rows of a transaction
@@ -54,6 +55,7 @@ COLUMNS = {
     "decode": "REAL NOT NULL",
     "compute": "REAL NOT NULL",
     "image_sha256": "TEXT NOT NULL",
+    **dict.fromkeys(MEASURES, "REAL"),
 }
 NAMES = ", ".join(COLUMNS)
 SAME = ("id", "at", "part", "name", "model", "sha256", "score", "threshold", "p_value", "verdict", "reason")
@@ -225,6 +227,7 @@ def row_of(answer: Answer) -> dict[str, Any]:
         "regions": json.dumps(answer["regions"]),
         **{phase: answer["seconds"][phase] for phase in PHASES},
         "image_sha256": answer["image_sha256"],
+        **(answer["camera"] or dict.fromkeys(MEASURES)),
     }
 
 
@@ -238,6 +241,7 @@ def answer_of(row: Any) -> Answer:
         "trial": bool(facts["trial"]),
         "size": None if facts["height"] is None else [facts["height"], facts["width"]],
         "regions": json.loads(facts["regions"]),
+        "camera": None if facts["score"] is None else {name: facts[name] for name in MEASURES},
         "seconds": {phase: facts[phase] for phase in PHASES},
         "image_sha256": facts["image_sha256"],
     }

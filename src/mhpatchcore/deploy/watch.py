@@ -30,7 +30,7 @@ FOLDERS = {"passed": "passed", "rejected": "rejected", "no threshold": "unjudged
 BROKEN = "broken"  # the folder of files that could not be read, which are rejected too
 COLUMNS = (
     *("at", "image", "score", "threshold", "verdict"),
-    *("is_rejected", "p_value", "regions", "reason", "id"),
+    *("is_rejected", "p_value", "defect", "regions", "reason", "id"),
 )
 PATIENCE = 5.0  # times `settle`: what cannot be read may still be on its way
 AT_A_TIME = 64

@@ -18,7 +18,7 @@ from mhpatchcore.runtime.texts import representable
 
 TIMEOUT = 60
 LONGEST = 200  # letters of a part's id that the service takes; the whole name of the file is told beside it
-TOLD = ("score", "threshold", "p_value", "verdict", "is_rejected", "regions", "model", "sha256")
+TOLD = ("score", "threshold", "p_value", "verdict", "is_rejected", "defect", "regions", "model", "sha256")
 Judge = Callable[[Path, str], dict[str, Any]]  # a file and the part's name → what is told of it
 
 

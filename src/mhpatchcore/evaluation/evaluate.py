@@ -133,8 +133,8 @@ def unseen(dataset: Dataset, model: Model) -> Tested:
         if before and all(sample.path in known for sample in before):
             raise UserError(
                 f"the model has learnt from all {len(before)} {kind} test images of {dataset.name}, so they cannot "
-                f"test it: put {kind} parts that it has not seen in a folder of their own and name it with "
-                f"--{'defect' if anomalous else 'good'}"
+                f"test it: put {kind} parts that it has not seen in a folder of their own and name it, "
+                f"`{'defect' if anomalous else 'good'}=NAME`"
             )
     return Tested(replace(dataset, test=test), tuple(sorted(known)))
 

@@ -139,7 +139,7 @@ def chosen(execution: Execution, memory: int, network: Footprint, config: Config
         )
     raise UserError(
         f"a fit cannot be done in {in_words(memory)}: it needs about {needed} with one worker; "
-        "give it as much, or take a smaller network, --size, --rows or --local-rows"
+        "give it as much, or take a smaller network, smaller views or a smaller bank"
     )
 
 

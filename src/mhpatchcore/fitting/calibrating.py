@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from mhpatchcore.backbone.session import make_session
-from mhpatchcore.calibration.deciding_patches import NOT_LEARNT, DecidingPatches, deciding_cells, surroundings
+from mhpatchcore.calibration.deciding_patches import NOT_LEARNT, DecidingPatches, deciding_cells
 from mhpatchcore.calibration.threshold import MOST_DECIDING, Calibration, both_methods, calibrate
 from mhpatchcore.config import Config
 from mhpatchcore.fitting.execution import Execution
@@ -38,7 +38,7 @@ from mhpatchcore.scoring.combining import (
     combined_score,
 )
 from mhpatchcore.scoring.graph import EXCLUDED, Head
-from mhpatchcore.scoring.maps import ViewScores, contributions
+from mhpatchcore.scoring.maps import ViewScores, contributions, surroundings
 
 HELD_OUT_SHARE = 0.2
 RUNNER_UP = 1e-6

@@ -70,15 +70,15 @@ class DaskExecutor:
         except KilledWorker as error:
             raise UserError(
                 "workers of the cluster died again and again over one task, the last of them "
-                f"{error.last_worker.address}: give them more memory, or see their logs; with the same --store "
+                f"{error.last_worker.address}: give them more memory, or see their logs; with the same store "
                 "a new run goes on"
             ) from error
         except (CancelledError, OSError, TimeoutError) as error:
             if future.status == "error":  # of the task itself
                 raise
             raise UserError(
-                f"the cluster is gone ({in_one_line(error)}): start it and run the command again; with the same "
-                "--store it goes on"
+                f"the cluster is gone ({in_one_line(error)}): start it and try again; with the same store it goes "
+                "on"
             ) from error
 
     def check(self, store: Store, image: ImageLike | None, warn: Callable[[str], None]) -> None:
@@ -117,7 +117,7 @@ def _problem(
         return f"has {ours}, and this machine {theirs}: install the same", _versions()
     if store.found(probe) is None:
         return (
-            f"does not see the store in {store.folder}: name a folder with --store that all workers reach",
+            f"does not see the store in {store.folder}: name a folder that all workers reach (`store=FOLDER`)",
             "",
         )
     try:

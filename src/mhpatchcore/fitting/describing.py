@@ -23,15 +23,15 @@ from mhpatchcore.fitting.store import Store, entry_key
 from mhpatchcore.fitting.summing import ScaleMoments, run_moments
 from mhpatchcore.fitting.tasks import inside_name, layer_name, load_network
 from mhpatchcore.inputs.areas import Area
+from mhpatchcore.inputs.camera import MEASURES
 from mhpatchcore.inputs.regions import Roi
 from mhpatchcore.inputs.sources import ImageLike, content_hash, fetched
 from mhpatchcore.inputs.turns import EVERY_TURN, PLAIN, Turn
-from mhpatchcore.inputs.views import Geometry, Opened, Placed, View, opened
+from mhpatchcore.inputs.views import Geometry, Opened, Placed, View, opened, whole_view
 from mhpatchcore.runtime.arrays import Array, Floats
 
-SMALL_SIDE = 64  # of the view that a thumbnail is made from where all others are tiles
 VIEWS_PER_ENTRY = 4  # they are held while the image is
-INDEX = ("views", "where", "thumbnail")
+INDEX = ("views", "where", "thumbnail", "measures")
 
 Chunk = tuple[tuple[int, ImageLike], ...]  # images by their index
 
@@ -57,8 +57,8 @@ class Job:
 
 @dataclass(frozen=True, eq=False)
 class Extracted:
-    """What a run of chunks gave: where its images are in the store, their hashes and thumbnails (n, 64), what was
-    skipped; and moments for each scale, if the images are learnt from.
+    """What a run of chunks gave: where its images are in the store, their hashes, thumbnails (n, 64) and
+    measures (n, m), what was skipped; and moments for each scale, if the images are learnt from.
 
     `moments_seconds` of CPU time went into these, and new entries take `stored` bytes.
     """
@@ -66,6 +66,7 @@ class Extracted:
     images: tuple[StoredImage, ...]
     hashes: tuple[str, ...]
     thumbnails: Floats
+    measures: Floats
     moments: ScaleMoments
     skipped: tuple[str, ...]
     moments_seconds: float
@@ -79,10 +80,12 @@ def extract(job: Job, run: Sequence[Chunk]) -> Extracted:
     moments = run_moments(job.store, job.block, [part.images for part in parts]) if job.learns else ()
     seconds = thread_time() - started
     thumbnails = [one for part in parts for one in part.thumbnails]
+    measures = [one for part in parts for one in part.measures]
     return Extracted(
         tuple(image for part in parts for image in part.images),
         tuple(sha256 for part in parts for sha256 in part.hashes),
         np.array(thumbnails, np.float16).reshape(-1, SIDE**2),
+        np.array(measures, np.float32).reshape(-1, len(MEASURES)),
         moments,
         tuple(message for part in parts for message in part.skipped),
         seconds,
@@ -97,6 +100,7 @@ class _Described:
     images: list[StoredImage] = field(default_factory=list)
     hashes: list[str] = field(default_factory=list)
     thumbnails: list[Floats] = field(default_factory=list)
+    measures: list[Floats] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
     stored: int = 0
 
@@ -127,6 +131,7 @@ def _described(job: Job, chunk: Chunk) -> _Described:
             found.images.append(_listed(one.key, known[one.key], number, len(job.views)))
             found.hashes.append(one.sha256)
             found.thumbnails.append(known[one.key]["thumbnail"])
+            found.measures.append(known[one.key]["measures"])
     return found
 
 
@@ -142,7 +147,7 @@ class _Given:
 
 
 def _refused(error: ImageError) -> ImageError:
-    return ImageError(f"{error} (--skip-broken learns from the other images)")
+    return ImageError(f"{error} (`skip_broken=True` learns from the other images)")
 
 
 def _given(job: Job, source: ImageLike) -> _Given:
@@ -174,12 +179,6 @@ def _opened(job: Job, one: _Given) -> Opened:
     return opened(one.source, job.views, one.area)
 
 
-def thumbnail_of_tiled(image: Opened, view: View) -> Floats:
-    """That of the whole image, of which there are only tiles otherwise."""
-    small = View(SMALL_SIDE, SMALL_SIDE, window=view.window)
-    return thumbnail(image.pixels(small, small.geometry(*image.size)))
-
-
 class _Picture:
     """An image on its way into the store: which views it has, and the pixels of the last block of them.
 
@@ -193,35 +192,34 @@ class _Picture:
         self.views = [
             (scale, one) for scale, (view, grid) in scales for one in image.copies(view, grid, job.turns)
         ]
-        *blocks, last = cut(self.views, VIEWS_PER_ENTRY)
+        whole = whole_view(job.views)
+        seen = image.pixels(whole, whole.geometry(*image.size))
+
+        def pixels_of(views: Sequence[tuple[int, Placed]]) -> list[Array]:
+            given = ((job.views[scale], one) for scale, one in views)
+            return [
+                seen if view == whole and one.turn == PLAIN else image.shown(view, one) for view, one in given
+            ]
+
+        *blocks, self.last = cut(self.views, VIEWS_PER_ENTRY)
         self.stored = 0
         for number, block in enumerate(blocks):
-            pixels = [image.shown(job.views[scale], view) for scale, view in block]
-            layers = _layers(job, [scale for scale, _ in block], pixels)
+            layers = _layers(job, [scale for scale, _ in block], pixels_of(block))
             self.stored += job.store.put(_block_key(key, number), _entry(block, layers))
-        self.last = last
-        self.pixels = [image.shown(job.views[scale], view) for scale, view in last]
-        self.index = self._index(self._thumbnail(job, image))
+        self.pixels = pixels_of(self.last)
+        self.index = self._index(thumbnail(seen), image.measures(whole, seen))
 
-    def _thumbnail(self, job: Job, image: Opened) -> Floats:
-        """Of the view of the whole image; where there are only tiles, of a small one."""
-        whole = next((scale for scale, view in enumerate(job.views) if not view.zoom), None)
-        for (scale, view), pixels in zip(self.last, self.pixels, strict=True):
-            if scale == whole and view.turn == PLAIN:
-                return thumbnail(pixels)
-        if whole is None:
-            return thumbnail_of_tiled(image, job.views[0])
-        seen = job.views[whole]
-        return thumbnail(image.pixels(seen, seen.geometry(*image.size)))
-
-    def _index(self, small: Floats) -> dict[str, Array]:
-        """The thumbnail; of every view its scale, its number there, whether it is masked, its turn, where it lies."""
+    def _index(self, small: Floats, measures: Floats) -> dict[str, Array]:
+        """Of every view its scale, its number there, whether it is masked, its turn, where it lies; of the image its
+        thumbnail and its measures.
+        """
         numbers = [
             (scale, view.number, view.inside is not None, EVERY_TURN.index(view.turn))
             for scale, view in self.views
         ]
         places = [(*_edges(view.where), *view.where.overlaps) for _, view in self.views]
-        return dict(zip(INDEX, (np.array(numbers, np.int32), np.array(places), small), strict=True))
+        told = (np.array(numbers, np.int32), np.array(places), small, measures)
+        return dict(zip(INDEX, told, strict=True))
 
 
 def _run_networks(job: Job, pictures: Sequence[_Picture]) -> int:

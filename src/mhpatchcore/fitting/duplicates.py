@@ -11,11 +11,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from mhpatchcore.inputs.camera import BRIGHTNESS
 from mhpatchcore.metric.distances import squared_distances
 from mhpatchcore.runtime.arrays import Array, Floats, Indices
 
 SIDE = 8
-BRIGHTNESS = np.array([0.299, 0.587, 0.114], np.float32)  # of red, green and blue (ITU-R BT.601)
 # how far two thumbnails of one part are apart at most: a share of what two images typically are, within these bounds
 MOST_OF_TYPICAL, LEAST_LIMIT, MOST_LIMIT = 0.15, 0.005, 0.02
 TYPICAL_PAIRS = 2000

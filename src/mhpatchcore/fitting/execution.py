@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from traceback import walk_stack
 from typing import TYPE_CHECKING
 
-from mhpatchcore.errors import UserError
+from mhpatchcore.errors import ImageWarning, UserError
 from mhpatchcore.fitting.executor import Executor, Threads
 from mhpatchcore.runtime.parallel import available_cores
 from mhpatchcore.runtime.telemetry import Telemetry
@@ -22,6 +25,13 @@ def _silent(*_: object) -> None:
     """Nobody listens."""
 
 
+def _warn(message: str) -> None:
+    """A warning of Python, at the user's line that has led here."""
+    callers = (frame.f_globals.get("__name__", "") for frame, _ in walk_stack(sys._getframe()))
+    ours = [depth for depth, name in enumerate(callers, start=1) if name.startswith("mhpatchcore.")]
+    warnings.warn(message, ImageWarning, stacklevel=ours[-1] + 1)
+
+
 @dataclass(frozen=True)
 class Execution:
     """How work is carried out. Nothing here changes the model.
@@ -30,8 +40,9 @@ class Execution:
     fits can use again, also after a crash (a temporary one, where not given); `store_limit` bytes are left there at
     most, but for what this fit needs. With a budget of `memory` bytes `workers` and `batch` are upper bounds, and
     `foresee(estimate)` hears of the peak to be expected. `progress(phase, done, total)` hears of every step,
-    `warn(message)` of every image that is skipped because it cannot be read, and `telemetry` measures what each phase
-    costs. `executor` runs the tasks elsewhere than on threads of this process.
+    `warn(message)` of what a user should know, such as every image that is skipped because it cannot be read (where
+    not given these are warnings of Python, of class ImageWarning), and `telemetry` measures what each phase costs.
+    `executor` runs the tasks elsewhere than on threads of this process.
     """
 
     workers: int = field(default_factory=available_cores)
@@ -41,7 +52,7 @@ class Execution:
     memory: int | None = None
     skip_broken: bool = False
     progress: Callable[[str, int, int], None] = _silent
-    warn: Callable[[str], None] = _silent
+    warn: Callable[[str], None] = _warn
     foresee: Callable[[Estimate], None] = _silent
     telemetry: Telemetry | None = None
     executor: Executor | None = None
@@ -51,12 +62,12 @@ class Execution:
             raise UserError("workers and batch are at least 1")
         if self.store_limit is not None and self.store is None:
             raise UserError(
-                "a limit is for a store that is kept: name its folder (--store), or leave the limit out"
+                "a limit is for a store that is kept: name its folder (`store=FOLDER`), or leave the limit out"
             )
         if self.store is not None and url_of(self.store):
             raise UserError(
                 f"a store is a folder on a disk, for a cluster on one that all share, not {url_of(self.store)}: "
-                "name another with --store"
+                "name another (`store=FOLDER`)"
             )
 
     @property

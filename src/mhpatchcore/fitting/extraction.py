@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
@@ -31,6 +32,8 @@ from mhpatchcore.inputs.turns import AUTO, PLAIN
 from mhpatchcore.runtime.arrays import Floats
 from mhpatchcore.runtime.parallel import one_blas_thread
 
+Told = TypeVar("Told")
+
 
 @dataclass(frozen=True, eq=False)
 class Extraction:
@@ -41,6 +44,7 @@ class Extraction:
     held_out: tuple[StoredImage, ...]
     hashes: dict[int, str]
     thumbnails: dict[int, Floats]
+    measures: dict[int, Floats]
     moments: ScaleMoments
 
 
@@ -135,7 +139,7 @@ def extract(
     tasks.forget_networks()
     if sources and not told.images:
         raise ImageError("none of the images could be read: check the folder")
-    return Extraction(store, learnt_images, held_images, told.hashes, told.thumbnails, moments)
+    return Extraction(store, learnt_images, held_images, told.hashes, told.thumbnails, told.measures, moments)
 
 
 class _Told:
@@ -146,6 +150,7 @@ class _Told:
         self.images: list[StoredImage] = []
         self.hashes: dict[int, str] = {}
         self.thumbnails: dict[int, Floats] = {}
+        self.measures: dict[int, Floats] = {}
 
     def of(self, job: Job, runs: Sequence[tuple[int, Sequence[Chunk]]]) -> Iterator[Extracted]:
         """Carry out the tasks over some runs of chunks; what each has told."""
@@ -158,6 +163,7 @@ class _Told:
             self.images += result.images
             self.hashes.update(zip(numbers, result.hashes, strict=True))
             self.thumbnails.update(zip(numbers, result.thumbnails, strict=True))
+            self.measures.update(zip(numbers, result.measures, strict=True))
             if execution.telemetry is not None:
                 execution.telemetry.move(result.moments_seconds, "extract", "moments")
                 execution.telemetry.stored("extract", result.stored)
@@ -181,10 +187,19 @@ def without(extraction: Extraction, left_out: set[int], config: Config, executio
 
     learnt = renumbered(extraction.learnt)
     moments = moments_over(extraction.store, learnt, config, execution)
-    hashes = {number[old]: hash_ for old, hash_ in extraction.hashes.items() if old in number}
-    thumbnails = {number[old]: one for old, one in extraction.thumbnails.items() if old in number}
-    held_out = renumbered(extraction.held_out)
-    return Extraction(extraction.store, learnt, held_out, hashes, thumbnails, moments)
+
+    def kept(told: dict[int, Told]) -> dict[int, Told]:
+        return {number[old]: one for old, one in told.items() if old in number}
+
+    return Extraction(
+        extraction.store,
+        learnt,
+        renumbered(extraction.held_out),
+        kept(extraction.hashes),
+        kept(extraction.thumbnails),
+        kept(extraction.measures),
+        moments,
+    )
 
 
 def moments_over(

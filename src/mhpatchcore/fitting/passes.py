@@ -49,7 +49,7 @@ class Fitted:
     """What a fit finds out.
 
     `images` are the indices of those that were learnt from (without the broken and the held-out ones); `hashes` and
-    `thumbnails` are of all that could be read.
+    `thumbnails` and `measures` are of all that could be read.
     """
 
     scales: tuple[Scale, ...]
@@ -57,6 +57,7 @@ class Fitted:
     images: tuple[int, ...]
     hashes: dict[int, str]
     thumbnails: dict[int, Floats]
+    measures: dict[int, Floats]
 
 
 def fit(
@@ -112,7 +113,8 @@ def learn(
         representative,
     )
     learnt = tuple(image.image for image in extraction.learnt)
-    return Fitted(tuple(scales), calibration, learnt, extraction.hashes, extraction.thumbnails)
+    told = (extraction.hashes, extraction.thumbnails, extraction.measures)
+    return Fitted(tuple(scales), calibration, learnt, *told)
 
 
 class Metric(NamedTuple):

@@ -31,7 +31,8 @@ class PreviousScale:
 
 @dataclass(frozen=True, eq=False)
 class Previous:
-    """A model that is to grow: its scales and calibration, hashes and thumbnails (n, 64) of its images.
+    """A model that is to grow: its scales and calibration; hashes, thumbnails (n, 64) and measures (n, m) of its
+    images.
 
     It has learnt from `learnt` of them. Its images are numbered from `first`.
     """
@@ -40,6 +41,7 @@ class Previous:
     calibration: Calibration
     hashes: tuple[str, ...]
     thumbnails: Floats
+    measures: Floats
     learnt: int
     first: int = 0
 
@@ -63,10 +65,10 @@ def check_can_grow(config: Config) -> None:
     if config.constructor == "kmeans":
         raise UserError(
             "a k-means bank cannot grow: its centroids are averages over images that are gone; "
-            "fit all images again, or use --constructor always-full"
+            "fit all images again, or use `constructor=always-full`"
         )
     if config.shrinkage == "ledoit-wolf" and config.metric == "mahalanobis":
         raise UserError(
             "Ledoit–Wolf shrinkage needs every patch again, and the old images are gone; "
-            "fit all images again, or use --shrinkage oas or a number"
+            "fit all images again, or use `shrinkage=oas` or a number"
         )

@@ -28,7 +28,7 @@ from mhpatchcore.errors import UserError
 from mhpatchcore.runtime.arrays import Array
 
 SUFFIX = ".entry"
-VERSION = 2  # of what is computed: entries of another one are not found
+VERSION = 3  # of what is computed: entries of another one are not found
 
 
 class DamagedEntryError(UserError):
@@ -71,8 +71,8 @@ class Store:
                 Path(name).unlink(missing_ok=True)
         except OSError as error:
             raise UserError(
-                f"the store in {self.folder} cannot be written: {error.strerror}; make room (`mhpatchcore store "
-                "clean`), or name another folder with --store; what it holds is found again"
+                f"the store in {self.folder} cannot be written: {error.strerror}; make room, or name another "
+                "folder (`store=FOLDER`); what it holds is found again"
             ) from error
         return 8 + len(text) + at
 

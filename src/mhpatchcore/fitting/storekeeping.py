@@ -39,12 +39,19 @@ def opened_store(folder: str | Path | None, expected_bytes: int = 0) -> Iterator
         with _kept_store(Path(folder), expected_bytes) as store:
             yield store
         return
+    with temporary_folder(expected_bytes) as place:
+        yield Store(place, kept=False)
+
+
+@contextmanager
+def temporary_folder(expected_bytes: int = 0) -> Iterator[Path]:
+    """A folder that goes at the end; what killed processes left of theirs goes now."""
     top = Path(tempfile.gettempdir())
     _check_room(top, expected_bytes)
     _remove_abandoned(top)
     place, lock = _made_folder(top)
     try:
-        yield Store(place, kept=False)
+        yield place
     finally:
         os.close(lock)
         shutil.rmtree(place, ignore_errors=True)
@@ -178,7 +185,7 @@ def _made_folder(top: Path) -> tuple[Path, int]:
             raise
     except OSError as error:
         raise UserError(
-            f"the store cannot be kept in {top}: {error.strerror}; make room, or name another folder with --store"
+            f"the store cannot be kept in {top}: {error.strerror}; make room, or name another folder (`store=FOLDER`)"
         ) from error
 
 
@@ -188,7 +195,7 @@ def _check_room(folder: Path, needed: int) -> None:
     if needed > free and needed - sum(entry.size for entry in entries_of(folder)) > free:
         raise UserError(
             f"the store needs {in_words(needed)} in {folder}, which has {in_words(free)} free: "
-            "name another folder with --store"
+            "name another folder (`store=FOLDER`)"
         )
 
 

@@ -97,12 +97,16 @@ def _counting(rows: Array, inside: Mask | None) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class Scored:
-    """What the scoring graph says of one view: its score, its map's peak, distances (h, w) of the map and the score."""
+    """What the scoring graph says of one view: its score, its map's peak, distances (h, w) of the map and the score.
+
+    z (k, h·w) are the whitened patches, where they were asked for.
+    """
 
     score: float
     peak: float
     nearest: Floats
     judged: Floats
+    z: Floats | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,6 +154,7 @@ def scored_by(
     grid: tuple[int, ...],
     inside: Mask | None = None,
     options: Any = None,
+    with_z: bool = False,
 ) -> Scored:
     """Run a scoring graph on a view of which only the patches inside (h, w) count.
 
@@ -157,11 +162,12 @@ def scored_by(
     """
     counts = np.ones(grid, np.float32) if inside is None else inside.astype(np.float32)
     feed = feed | {"inside": counts.ravel()}
-    score, peak, nearest, judged = session.run(list(SCORES), feed, options)
+    score, peak, nearest, judged, *z = session.run([*SCORES, *["z"] * with_z], feed, options)
     if not all(np.isfinite(numbers).all() for numbers in (score, peak, nearest)):
         raise UserError("the model gives numbers that are not finite for this image: fit the model again")
     # copies: the originals lie in memory of the session, all of which would stay for as long as a result is kept
-    return Scored(float(score[0]), float(peak[0]), nearest.reshape(grid).copy(), judged.reshape(grid).copy())
+    distances = (nearest.reshape(grid).copy(), judged.reshape(grid).copy())
+    return Scored(float(score[0]), float(peak[0]), *distances, *z)
 
 
 def forget_networks() -> None:

@@ -27,15 +27,17 @@ from mhpatchcore.inputs.matching import check_frames
 from mhpatchcore.runtime.arrays import Mask
 
 GOOD = ("good", "ok", "normal")
-MASKS = ("ground_truth", "masks")
+MASKS = ("groundtruth", "gt", "mask", "masks")  # letters of the names of folders
 # what a word in the name of a folder of defects is, or begins with
-DEFECT_WORDS = ("bad", "ko", "ng", "nok")
+DEFECT_WORDS = ("bad", "def", "ko", "ng", "nok")
 DEFECT_BEGINNINGS = (
     *("anomal", "bent", "broken", "contamin", "crack", "damag", "defect", "dent", "fail", "fault"),
     *("hole", "missing", "reject", "scrap", "scratch"),
 )
+NEGATIONS = {"free", "no", "non", "not", "without"}  # as in "no_defects" and "not_ok"
 TRAIN_SHARE = 0.8
 SEED = 0
+VISA_SPLIT = Path("split_csv", "1cls.csv")
 VISA_COLUMNS = ("object", "split", "label", "image")
 
 
@@ -92,17 +94,22 @@ class Labels:
     def of(self, name: str) -> bool | None:
         """True for a folder of defects, False for one of good parts, None where nobody has said it.
 
-        >>> [Labels(good=["fresh"]).of(name) for name in ("good", "fresh", "NOK", "scratches_2", "new")]
+        >>> [Labels(good=["fresh"]).of(name) for name in ("ok_front", "fresh", "NOK", "scratches_2", "new")]
         [False, False, True, True, None]
+        >>> [Labels().of(name) for name in ("defect-free", "not_ok")]
+        [False, True]
         """
         if name in self.good:
             return False
         if name in self.defect:
             return True
-        if name.lower() in GOOD:
-            return False
-        words = re.findall(r"[a-z]+", name.lower())
-        return True if any(w in DEFECT_WORDS or w.startswith(DEFECT_BEGINNINGS) for w in words) else None
+        words = words_of(name)
+        is_negated = bool(NEGATIONS.intersection(words))
+        if any(word in DEFECT_WORDS or word.startswith(DEFECT_BEGINNINGS) for word in words):
+            return not is_negated
+        if is_negated:
+            return True if set(GOOD).intersection(words) else None
+        return False if words[:1] and words[0] in GOOD else None
 
     def check(self, folders: Collection[str], root: Path) -> None:
         """Refuse names that are no folders, and those that are named twice."""
@@ -119,6 +126,23 @@ class Labels:
             )
 
 
+def words_of(name: str) -> list[str]:
+    """
+    >>> words_of("Broken_large2")
+    ['broken', 'large']
+    """
+    return re.findall(r"[a-z]+", name.lower())
+
+
+def holds_masks(folder: str) -> bool:
+    """Whether a folder of this name holds masks: pictures of where defects are.
+
+    >>> holds_masks("ground_truth"), holds_masks("Masks"), holds_masks("face_masks")
+    (True, True, False)
+    """
+    return "".join(words_of(folder)) in MASKS
+
+
 def load_dataset(root: str | Path, labels: Labels | None = None, *, split: bool = True) -> Dataset:
     """One category: a folder in one of the layouts above. `labels` says what its folders of test images hold.
 
@@ -127,7 +151,7 @@ def load_dataset(root: str | Path, labels: Labels | None = None, *, split: bool 
     root, labels = Path(root), labels or Labels()
     if not root.is_dir():
         raise UserError(f"there is no data set folder {root}; check the path")
-    visa_split = root.parent / "split_csv" / "1cls.csv"
+    visa_split = root.parent / VISA_SPLIT
     if (root / "test").is_dir():
         dataset = _mvtec_like(root, labels)
     elif visa_split.is_file():
@@ -165,7 +189,7 @@ def find_categories(root: str | Path) -> list[Path]:
         raise UserError(f"there is no data set folder {root}; check the path")
     if _is_category(root):
         return [root]
-    split = root / "split_csv" / "1cls.csv"
+    split = root / VISA_SPLIT
     if split.is_file():
         return [root / name for name in sorted({row["object"] for row in _split_rows(split)})]
     found = sorted(folder for folder in root.iterdir() if folder.is_dir() and _is_category(folder))
@@ -218,6 +242,14 @@ def _without_image(masks: list[Path]) -> list[str]:
     return [f"no image for {len(masks)} masks in {masks[0].parent}, for example {masks[0].name}"]
 
 
+def visa_training(root: Path) -> set[str]:
+    """The normal training images of a category of VisA, by their names in it; none if it is not one."""
+    split = root.parent / VISA_SPLIT
+    if not split.is_file():
+        return set()
+    return {path.relative_to(root).as_posix() for path in _visa(root, split).train}
+
+
 def _visa(root: Path, split: Path) -> Dataset:
     train, test = [], []
     for row in _split_rows(split):
@@ -245,13 +277,13 @@ def _split_rows(split: Path) -> list[dict[str, str]]:
 
 
 def _plain(root: Path, labels: Labels, split: bool) -> Dataset:
-    folders = [folder for folder in _folders(root) if folder.name not in MASKS and images_below(folder)]
+    folders = [folder for folder in _folders(root) if not holds_masks(folder.name) and images_below(folder)]
     labels.check([folder.name for folder in folders], root)
     unknown = [folder.name for folder in folders if labels.of(folder.name) is None]
     if unknown:
         raise UserError(
             f"are the parts in {root / unknown[0]} good or defective? Say so for each of these folders "
-            f"({', '.join(unknown)}): evaluate with --good NAME or --defect NAME, or rename it to good or defect"
+            f"({', '.join(unknown)}): give `good=NAME` or `defect=NAME`, or rename it to good or defect"
         )
     normals = [path for name in GOOD for path in images_below(root / name)]
     order = np.random.default_rng(SEED).permutation(len(normals))

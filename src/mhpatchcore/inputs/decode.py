@@ -50,7 +50,8 @@ ARRAY_DEPTHS: dict[str, Depth] = {
     "float32": "float",
     "float64": "float",
 }
-GRAY_MODES = ("1", "L", "LA", "I", "F")
+GRAY_MODES, COLOUR_MODES = ("1", "L", "LA", "I", "F"), ("RGB", "RGBA", "CMYK", "LAB")
+ARRAY, VIDEO = "array", "video"
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,12 +71,17 @@ class Decoded:
 
 
 class Header(NamedTuple):
-    """What can be known of an image without decoding it: its size as it is seen upright, its depth, its frames."""
+    """What can be known of an image without decoding it: its size as it is seen upright, its depth, its frames.
+
+    It is `stored` as "PNG RGB", in the words of Pillow; a palette may hold gray or colour, so it may not be known.
+    """
 
     height: int
     width: int
     depth: Depth
     frames: int | None
+    stored: str = ARRAY
+    in_colour: bool | None = None
 
 
 def decoded(source: ImageLike, reduced: Callable[[int, int], int] | None = None) -> Decoded:
@@ -95,7 +101,7 @@ def header_of(source: ImageLike) -> Header | None:
         if not isinstance(source, str | Path):
             return _header(decoded(source))
         if is_frame(source):
-            return Header(*frame_size(source), "8-bit", 1)
+            return Header(*frame_size(source), "8-bit", 1, VIDEO, True)
         names = frames_of(source)
         if names:
             first = header_of(names[0])
@@ -107,7 +113,9 @@ def header_of(source: ImageLike) -> Header | None:
             known = image.format != "PNG" or "exif" in image.info
             if known and image.getexif().get(ORIENTATION, 1) >= TURNED:
                 width, height = height, width
-            return Header(height, width, depth, frames)
+            return Header(
+                height, width, depth, frames, f"{image.format} {image.mode}", _in_colour(image.mode)
+            )
     except UnidentifiedImageError:
         return _header_of_rare_tiff(source)
     except Exception:  # Pillow raises nearly anything
@@ -246,13 +254,24 @@ def _from_rare_tiff(name: str | Path) -> Decoded:
 
 def _header_of_rare_tiff(source: ImageLike) -> Header | None:
     try:
-        return _header(_from_rare_tiff(source)) if isinstance(source, str | Path) else None
+        return _header(_from_rare_tiff(source), "TIFF") if isinstance(source, str | Path) else None
     except ImageError:
         return None
 
 
-def _header(image: Decoded) -> Header:
-    return Header(image.height, image.width, image.depth, image.frames)
+def _header(image: Decoded, stored: str = ARRAY) -> Header:
+    values = image.values
+    in_colour = values.mode == "RGB" if isinstance(values, Image.Image) else values.ndim == 3
+    return Header(image.height, image.width, image.depth, image.frames, stored, in_colour)
+
+
+def _in_colour(mode: str) -> bool | None:
+    """
+    >>> _in_colour("I;16"), _in_colour("RGBA"), _in_colour("P")
+    (False, True, None)
+    """
+    plain = mode.partition(";")[0]
+    return False if plain in GRAY_MODES else True if plain in COLOUR_MODES else None
 
 
 def _from_array(array: Array, name: str = "") -> Decoded:

@@ -35,8 +35,8 @@ UNREAD_SUFFIXES = (
 NAMED = 3
 
 
-def images_below(folder: Path) -> list[Path]:
-    """Image files in a folder and its subfolders, sorted, without hidden ones.
+def images_below(folder: Path, passed_over: list[str] | None = None) -> list[Path]:
+    """Image files in a folder and its subfolders, sorted, without hidden ones; others are added to `passed_over`.
 
     Links to folders are followed after all real folders, and no folder is read twice. A link that leads nowhere counts
     as an image: whoever reads it will say so.
@@ -46,7 +46,7 @@ def images_below(folder: Path) -> list[Path]:
         raise UserError(f"cannot read folder {error.filename}: {error.strerror}; change that or move it away")
 
     found: list[Path] = []
-    unread: list[Path] = []
+    others: list[str] = []
     seen: set[str] = set()
     waiting = [folder] if folder.is_dir() else []
     while waiting:
@@ -59,12 +59,12 @@ def images_below(folder: Path) -> list[Path]:
             seen.add(real)
             files = [Path(place, name) for name in names if not name.startswith(".")]
             found += [path for path in files if path.suffix.lower() in SUFFIXES and _is_file(path)]
-            unread += [path for path in files if path.suffix.lower() in UNREAD_SUFFIXES]
-    _tell_unread(folder, list(map(str, unread)))
+            others += [str(path) for path in files if path.suffix.lower() not in SUFFIXES]
+    _pass_over(folder, others, passed_over)
     return sorted(found)
 
 
-def images_below_url(url: str) -> list[str]:
+def images_below_url(url: str, passed_over: list[str] | None = None) -> list[str]:
     """The same for what lies under a URL."""
     files = [
         one
@@ -72,7 +72,7 @@ def images_below_url(url: str) -> list[str]:
         if not any(part.startswith(".") for part in one[len(url) :].split("/"))
     ]
     images = [one for one in files if has_suffix(one, SUFFIXES)]
-    _tell_unread(url, [one for one in files if has_suffix(one, UNREAD_SUFFIXES)])
+    _pass_over(url, [one for one in files if not has_suffix(one, SUFFIXES)], passed_over)
     if not images:
         packed = [one for one in files if has_suffix(one, (".tar", ".zip"))]
         cure = f"; name the archives: {url.rstrip('/')}/*{Path(packed[0]).suffix}" if packed else ""
@@ -97,7 +97,11 @@ def _is_file(path: Path) -> bool:
     return path.is_file() or (path.is_symlink() and not path.exists())
 
 
-def _tell_unread(place: str | Path, unread: list[str]) -> None:
+def _pass_over(place: str | Path, files: list[str], passed_over: list[str] | None) -> None:
+    """Keep account of files that are no images, and warn of those that are, in formats that are not read."""
+    if passed_over is not None:
+        passed_over += sorted(files)
+    unread = [one for one in files if has_suffix(one, UNREAD_SUFFIXES)]
     if unread:
         some = ", ".join(sorted(unread)[:NAMED]) + ", …" * (len(unread) > NAMED)
         warnings.warn(

@@ -53,7 +53,7 @@ class AreaOfEach:
         if found is None:
             raise ImageError(
                 f"there is no region of interest for {image} in {self.source}: add it, or name another place "
-                "with --roi"
+                "(`roi=PLACE`)"
             )
         return found
 
@@ -236,7 +236,7 @@ def _in_table(table: Path, image: str | Path) -> Area | None:
     try:
         status = table.stat()
     except OSError as error:
-        raise UserError(f"cannot read {table}: {error.strerror}; name another place with --roi") from error
+        raise UserError(f"cannot read {table}: {error.strerror}; name another place (`roi=PLACE`)") from error
     regions = _read_table(table, status.st_mtime_ns, status.st_size)
     return next((regions[name] for tail in _tails(image) if (name := tail.as_posix()) in regions), None)
 

@@ -42,12 +42,15 @@ TABLES_AT_ONCE = 8  # of archives elsewhere: waiting for an answer takes no core
 class Gathered:
     """Images, what each is called, and where they come from: the folder that holds them all, as an absolute path.
 
-    Names are relative to that folder. Arrays have numbers and come from Python.
+    Names are relative to that folder. Arrays have numbers and come from Python. `is_whole` says that all of one folder
+    or archive was given, and not some files of it; `passed_over` are files there that are no images.
     """
 
     images: tuple[ImageLike, ...]
     names: tuple[str, ...]
     source: str
+    is_whole: bool = False
+    passed_over: tuple[str, ...] = ()
 
 
 def gather(source: Images, as_given: bool = False) -> Gathered:
@@ -55,7 +58,8 @@ def gather(source: Images, as_given: bool = False) -> Gathered:
 
     So a list of a folder's files, in any order, is learnt like the folder. Arrays stay in their order.
     """
-    found = _replayed(source) if callable(source) else list(_each(source))
+    passed_over: list[str] = []
+    found = _replayed(source) if callable(source) else list(_each(source, passed_over))
     folders = [folder for _, folder in found if folder is not None]
     if not found or len(folders) < len(found):
         numbered = enumerate(image for image, _ in found)
@@ -69,7 +73,10 @@ def gather(source: Images, as_given: bool = False) -> Gathered:
         by_name.setdefault(name, image)
     names = list(by_name) if as_given else sorted(by_name, key=Path)
     source = SEVERAL_PLACES if root is None else url_of(root) or str(root)
-    return Gathered(tuple(by_name[name] for name in names), tuple(names), source)
+    is_whole = all(folder == root for folder in folders)
+    return Gathered(
+        tuple(by_name[name] for name in names), tuple(names), source, is_whole, tuple(passed_over)
+    )
 
 
 def list_images(source: Images) -> list[ImageLike]:
@@ -79,7 +86,7 @@ def list_images(source: Images) -> list[ImageLike]:
 
 def each_image(source: Images) -> Iterator[ImageLike]:
     """`list_images`, one after the other."""
-    return (image for image, _ in _each(source))
+    return (image for image, _ in _each(source, []))
 
 
 def single_image(source: Images) -> ImageLike | None:
@@ -189,28 +196,28 @@ def _replayed(run: Callable[[], Iterable[GivenImage]]) -> list[tuple[ImageLike, 
     return [(Later(replay, number), None) for number in range(replay.length)]
 
 
-def _each(source: Images) -> Iterator[tuple[ImageLike, Path | None]]:
-    """Every image with the folder it was found in, which arrays do not have."""
+def _each(source: Images, passed_over: list[str]) -> Iterator[tuple[ImageLike, Path | None]]:
+    """Every image with the folder it was found in, which arrays do not have; other files there are passed over."""
     if isinstance(source, str | Path):
         _check_name(source)
         if not leads_somewhere(source):
             raise UserError(f"there is no file or folder {source}; check the path")
-        yield from _at(source)
+        yield from _at(source, passed_over)
     elif isinstance(source, Image.Image) or (isinstance(source, np.ndarray) and source.ndim < 4):
         raise UserError("one array is one image: give a list of them")
     elif callable(source):
-        yield from _each(source())
+        yield from _each(source(), passed_over)
     elif isinstance(source, Iterable):
         for one in source:
-            yield from _of(one)
+            yield from _of(one, passed_over)
     else:
         _refuse(source)
 
 
-def _of(one: Any) -> Iterator[tuple[ImageLike, Path | None]]:
+def _of(one: Any, passed_over: list[str]) -> Iterator[tuple[ImageLike, Path | None]]:
     """What one item of a collection stands for."""
     if isinstance(one, str | Path):
-        yield from _at(one)
+        yield from _at(one, passed_over)
     elif isinstance(one, Image.Image):
         yield pixels_of(one), None
     elif isinstance(one, np.ndarray):
@@ -221,7 +228,7 @@ def _of(one: Any) -> Iterator[tuple[ImageLike, Path | None]]:
         _refuse(one)
 
 
-def _at(path: str | Path) -> Iterator[tuple[ImageLike, Path]]:
+def _at(path: str | Path, passed_over: list[str]) -> Iterator[tuple[ImageLike, Path]]:
     """The images at a path. One where nothing is stays: whoever reads it will say so.
 
     What a URL is, is told by its looks: who gives a million of them does not wait for as many answers.
@@ -233,7 +240,7 @@ def _at(path: str | Path) -> Iterator[tuple[ImageLike, Path]]:
     elif frames_of(path) and single_image(path) is None:
         yield from ((name, _absolute(name).parent) for name in stacked(*frames_of(path)))
     elif _is_folder(path):
-        images = images_below_url(url) if url else images_below(Path(path))
+        images = images_below_url(url, passed_over) if url else images_below(Path(path), passed_over)
         if not images:
             raise UserError(f"no images in {path} (looked for {', '.join(SUFFIXES)}, also in its subfolders)")
         yield from ((image, _absolute(path)) for image in images)
@@ -243,14 +250,14 @@ def _at(path: str | Path) -> Iterator[tuple[ImageLike, Path]]:
             raise UserError(f"no images match {url or path}; check the pattern")
         yield from ((image, _absolute(image).parent) for image in matches)
     elif is_archive(path):
-        yield from ((name, _absolute(path)) for name in _members(path))
+        yield from ((name, _absolute(path)) for name in _members(path, passed_over))
     elif is_video(path):
         yield from ((name, _absolute(path)) for name in video_frames(path))
     elif is_list(path):
         for entry in listed_paths(path):
             if not leads_somewhere(entry) or is_list(entry):
                 raise UserError(f"list {url or path}: there is no image {entry}; correct the line")
-            yield from _at(entry)
+            yield from _at(entry, passed_over)
     elif url and has_suffix(url, VIDEOS):
         raise UserError(f"videos are read on this machine only: copy {url}")
     else:
@@ -271,12 +278,15 @@ def _matching(pattern: str) -> list[str | Path]:
     images = [one for one in found if has_suffix(one, SUFFIXES) and (elsewhere or Path(one).is_file())]
     images += [image for one in found if Path(one).is_dir() for image in images_below(Path(one))]
     archives = [one for one in found if is_archive(one)]
-    images += [name for some in ordered_map(_members, archives, TABLES_AT_ONCE) for name in some]
+    tables = ordered_map(lambda archive: _members(archive, []), archives, TABLES_AT_ONCE)
+    images += [name for some in tables for name in some]
     return list(dict.fromkeys(images))
 
 
-def _members(archive: str | Path) -> list[MemberName]:
-    members = [name for name in members_of(archive) if has_suffix(name, SUFFIXES)]
+def _members(archive: str | Path, passed_over: list[str]) -> list[MemberName]:
+    everything = members_of(archive)
+    members = [name for name in everything if has_suffix(name, SUFFIXES)]
+    passed_over += [str(name) for name in everything if not has_suffix(name, SUFFIXES)]
     if not members:
         raise UserError(f"no images in {archive} (looked for {', '.join(SUFFIXES)})")
     return members

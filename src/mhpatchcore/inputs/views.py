@@ -13,6 +13,7 @@ from PIL import Image
 
 from mhpatchcore.errors import ImageError
 from mhpatchcore.inputs.areas import Area, Extent, middles
+from mhpatchcore.inputs.camera import image_measures
 from mhpatchcore.inputs.decode import decoded
 from mhpatchcore.inputs.regions import Roi
 from mhpatchcore.inputs.sources import ImageLike, told
@@ -160,6 +161,11 @@ class View:
         return min((box.bottom - box.top) / self.height, (box.right - box.left) / self.width)
 
 
+def whole_view(views: Sequence[View]) -> View:
+    """The first that shows the whole image; where all of them are tiles, one of the usual size."""
+    return next((view for view in views if not view.zoom), View(window=views[0].window))
+
+
 def _tiles(length: int, tile: float) -> list[tuple[int, float, float]]:
     """Where tiles begin that cover a length, and how far the tiles before and behind reach into each."""
     n = _tile_count(length, tile)
@@ -243,7 +249,7 @@ class Opened:
         if not found:
             raise ImageError(
                 f"the region of interest leaves nothing of image {self.name} ({wide} × {tall} pixels): "
-                "give a larger one, or --size"
+                "give a larger one, or larger views"
             )
         return found
 
@@ -269,6 +275,12 @@ class Opened:
         beyond = ((0, view.height - tall), (0, view.width - wide), (0, 0))
         is_whole = (tall, wide) == (view.height, view.width)
         return seen if is_whole else np.pad(seen, beyond, constant_values=OUTSIDE)
+
+    def measures(self, view: View, pixels: Array) -> Floats:
+        """What a view of the whole image, and the pixels that it shows, say about the camera: (m,)."""
+        box = view.geometry(*self.size).box
+        inside = None if self.area is None else self.area.over(box, view.height, view.width, self.size)
+        return image_measures(pixels, box, inside)
 
 
 def opened(source: ImageLike, views: Sequence[View], roi: Roi | None = None) -> Opened:

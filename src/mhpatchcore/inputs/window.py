@@ -76,7 +76,7 @@ class Window(NamedTuple):
         if self.depth and image.frames not in (None, self.frames):
             raise ImageError(
                 f"image {name} is {_frames(image.frames)}, and the model is for {_frames(self.frames)}: "
-                "give it such images (--stack takes frames together)"
+                "give it such images (frames of one part together are a stack)"
             )
 
     def applied(self, values: Array) -> Array:

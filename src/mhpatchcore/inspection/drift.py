@@ -101,9 +101,7 @@ def compare(
     if not 0 < significance < 1:
         raise UserError(f"a significance lies between 0 and 1, not {significance}; for example 0.01")
     if recent.size == 0:
-        raise UserError(
-            "there are no scores to look at: give images, or a table that `score --csv` has written"
-        )
+        raise UserError("there are no scores to look at: give images, or a table of scores")
     if known.size == 0:
         raise UserError("the model has no calibration scores to compare with: fit it on at least 2 images")
     limit = calibration.threshold

@@ -12,6 +12,7 @@ where layers contradict each other. They add up to 1.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -167,31 +168,15 @@ def _worst_in(result: Result, box: Extent) -> tuple[int, int, int]:
     """The patch (view, row, column) whose distance is the largest within a box of the original image."""
     found = []
     for i, view in enumerate(result.views):
-        a, where = view.distances, view.geometry
-        if not (
-            where.top < box[2] and box[0] < where.bottom and where.left < box[3] and box[1] < where.right
-        ):
+        cells = view.cells_in(box)
+        if cells is None:
             continue
-        rows = _cells(box[0] - where.top, box[2] - where.top, where.bottom - where.top, a.shape[0])
-        columns = _cells(box[1] - where.left, box[3] - where.left, where.right - where.left, a.shape[1])
-        inside = a[rows, columns]
+        rows, columns = cells
+        inside = view.distances[rows, columns]
         row, column = np.unravel_index(inside.argmax(), inside.shape)
         found.append((float(inside.max()), i, rows.start + int(row), columns.start + int(column)))
     _, i, row, column = max(found, key=lambda one: one[0])
     return i, row, column
-
-
-def _cells(start: float, stop: float, length: float, n: int) -> slice:
-    """The cells of n over `length` pixels whose centres lie within start … stop, or the one nearest to its middle.
-
-    >>> _cells(10, 30, 100, 10), _cells(11, 14, 100, 10)
-    (slice(1, 3, None), slice(1, 2, None))
-    """
-    first, last = np.ceil(start * n / length - 0.5), np.ceil(stop * n / length - 0.5)
-    if last <= first:
-        first = np.floor((start + stop) / 2 * n / length)
-    low = int(np.clip(first, 0, n - 1))
-    return slice(low, max(low + 1, int(min(last, n))))
 
 
 def _nearest_of_each_image(distances: Floats, images: Indices) -> list[int]:
@@ -216,17 +201,21 @@ def _normal_patch(
     if image < 0:
         return NormalPatch(None, None, distance)
     name, box = model.images[image], patch_box(own.backbone.info, *cell)
-    for file in filter(is_there, _candidates(name, folders)):
-        try:
-            if content_hash(file) == model.hashes[image]:
-                where, turn = _geometry(model, scale, view, file)
-                placed = where.in_original(_turned_back(box, turn, where, own.size), *own.size)
-                return NormalPatch(
-                    name, box, distance, str(file), placed, None if turn == PLAIN else str(turn)
-                )
-        except ImageError:
-            continue  # a file that cannot be read is as good as none
-    return NormalPatch(name, box, distance)
+    file = training_file(model, image, folders)
+    if file is None:
+        return NormalPatch(name, box, distance)
+    where, turn = _geometry(model, scale, view, file)
+    placed = where.in_original(_turned_back(box, turn, where, own.size), *own.size)
+    return NormalPatch(name, box, distance, str(file), placed, None if turn == PLAIN else str(turn))
+
+
+def training_file(model: Model, image: int, folders: Sequence[Path] = ()) -> Path | None:
+    """The file of a training image, if there is one of its name and content, which can be read."""
+    for file in filter(is_there, _candidates(model.images[image], folders)):
+        with suppress(ImageError):
+            if content_hash(file) == model.hashes[image] and size_of(file) is not None:
+                return file
+    return None
 
 
 def _turned_back(box: Box, turn: Turn, where: Geometry, size: tuple[int, int]) -> Box:

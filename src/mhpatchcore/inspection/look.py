@@ -17,13 +17,13 @@ import numpy as np
 
 from mhpatchcore.config import Config
 from mhpatchcore.errors import ImageError
-from mhpatchcore.fitting.describing import thumbnail_of_tiled
 from mhpatchcore.fitting.duplicates import near_duplicate_groups, thumbnail
 from mhpatchcore.fitting.networks import shaped
-from mhpatchcore.inputs.decode import decoded, header_of, open_image
-from mhpatchcore.inputs.files import frames_of
+from mhpatchcore.inputs.checks import Seen
+from mhpatchcore.inputs.decode import decoded, header_of
 from mhpatchcore.inputs.sources import Gathered, ImageLike, fetched, spread
-from mhpatchcore.inputs.views import Opened, opened
+from mhpatchcore.inputs.video import is_frame
+from mhpatchcore.inputs.views import Opened, opened, whole_view
 from mhpatchcore.inputs.window import SAMPLE, learnt_window
 from mhpatchcore.runtime.arrays import Doubles, Floats, Indices
 from mhpatchcore.runtime.parallel import ordered_map
@@ -34,27 +34,23 @@ BINS = 128
 
 
 @dataclass(frozen=True, eq=False)
-class Glance:
-    """What one image is: its size, how it is stored ("PNG RGB"), its depth, and the views that each scale has of it."""
+class Glance(Seen):
+    """What one image is, and how many views each scale has of it."""
 
-    name: str
-    source: ImageLike
-    height: int
-    width: int
-    stored: str
-    depth: str
-    frames: int
     views: tuple[int, ...]
     thumbnail: Floats = field(repr=False)
 
     @property
     def kind(self) -> str:
         stack = f", stack of {self.frames} frames" if self.frames > 1 else ""
-        return f"{self.stored}, {self.depth}{stack}"
+        return f"{self.header.stored}, {self.header.depth}{stack}"
+
+    @property
+    def frames(self) -> int:
+        return self.header.frames or 1
 
     def to_json(self) -> dict[str, Any]:
-        names = ("name", "height", "width", "stored", "depth", "frames", "views")
-        return {name: getattr(self, name) for name in names}
+        return {"name": self.name, **self.header._asdict(), "frames": self.frames, "views": self.views}
 
 
 @dataclass(frozen=True)
@@ -91,7 +87,7 @@ class Look:
     @property
     def sizes(self) -> Counter[tuple[int, int]]:
         """How many images there are of each height and width."""
-        return Counter((image.height, image.width) for image in self.images)
+        return Counter((image.header.height, image.header.width) for image in self.images)
 
     @property
     def kinds(self) -> Counter[str]:
@@ -105,9 +101,7 @@ class Look:
     @property
     def pixels_per_pixel(self) -> float:
         """How many pixels of the typical image, each way, lie behind one of the finest view."""
-        height, width = (
-            float(np.median([getattr(image, side) for image in self.images])) for side in ("height", "width")
-        )
+        height, width = np.median([image.header[:2] for image in self.images], axis=0)
         return min(view.spare(round(height), round(width)) for view in self.config.views)
 
     def to_json(self) -> dict[str, Any]:
@@ -154,30 +148,18 @@ def _glance(config: Config, named: tuple[ImageLike, str]) -> Glance | Broken:
             len(image.placed(view, (view.height // CELL, view.width // CELL))) for view in config.views
         )
         small = _thumbnail(image, config)
-        header = header_of(made)
+        is_video = isinstance(source, str | Path) and is_frame(source)
+        header = header_of(source if is_video else made)
         assert header is not None  # it has just been decoded
-        frames = header.frames or 1
-        return Glance(name, source, *image.size, stored_as(source), header.depth, frames, views, small)
+        height, width = image.size
+        return Glance(name, source, header._replace(height=height, width=width), views, small)
     except ImageError as error:
         return Broken(name, str(error))
 
 
-def stored_as(source: ImageLike) -> str:
-    """The format and the mode of an image's file, in the words of Pillow; of others what they are."""
-    if not isinstance(source, str | Path):
-        return "array"
-    try:
-        with open_image((frames_of(source) or (source,))[0]) as image:
-            return f"{image.format} {image.mode}"
-    except (ImageError, OSError):  # a frame of a video, or a kind of TIFF that Pillow does not know
-        return Path(source).suffix[1:].upper() or "video"
-
-
 def _thumbnail(image: Opened, config: Config) -> Floats:
     """The one by which a fit tells near-duplicates."""
-    whole = next((view for view in config.views if not view.zoom), None)
-    if whole is None:
-        return thumbnail_of_tiled(image, config.views[0])
+    whole = whole_view(config.views)
     return thumbnail(image.pixels(whole, whole.geometry(*image.size)))
 
 

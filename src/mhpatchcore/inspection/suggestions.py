@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import ceil, log2
 from pathlib import PurePath
 
 import numpy as np
 
 from mhpatchcore.config import Config, Size
-from mhpatchcore.inputs.datasets import MASKS, Labels
+from mhpatchcore.inputs.checks import Suggestion, odd_images
+from mhpatchcore.inputs.decode import VIDEO
+from mhpatchcore.inputs.normals import unlike_good_parts
 from mhpatchcore.inputs.shape import MOST_ASPECT
 from mhpatchcore.inputs.stacks import MOST_FRAMES
 from mhpatchcore.inputs.window import Window
@@ -19,27 +20,16 @@ from mhpatchcore.inspection.look import Look
 LARGE = 4.0  # pixels of the image, each way, behind one of the finest view
 TILE = 512
 MOST_TILES = 64  # of an image, that are suggested
+TILED_ROWS = 20_000  # of a bank that covers tiles; with the whole image beside them fewer defects stood out
 ELONGATED = 1.25
-OTHER_SHAPE = 0.1
 FEW = 20  # images, below which the threshold lies far beyond their scores
-# modes of Pillow; a palette may hold either
-GRAY, COLOUR = ("1", "L", "LA", "I", "I;16", "I;16B", "F"), ("RGB", "RGBA", "CMYK", "LAB")
-
-
-@dataclass(frozen=True)
-class Suggestion:
-    """What to do, as options of `fit` where there are any, and why."""
-
-    what: str
-    why: str
-    options: str = ""
 
 
 def suggestions(look: Look) -> list[Suggestion]:
     """What an engineer should know before a fit, the gravest first."""
     rules = (
-        *(_broken, _defects, _kinds, _colours, _frames, _duplicates),
-        *(_shape, _shapes, _large, _small, _window, _few),
+        *(_broken, _defects, _kinds, _odd, _frames, _duplicates),
+        *(_shape, _large, _small, _window, _few),
     )
     return [one for rule in rules for one in rule(look)]
 
@@ -54,39 +44,20 @@ def _broken(look: Look) -> Iterator[Suggestion]:
 
 
 def _defects(look: Look) -> Iterator[Suggestion]:
-    folders = {part for image in look.images for part in PurePath(image.name).parts[:-1]}
-    found = sorted(name for name in folders if Labels().of(name) or name in MASKS)
+    found = unlike_good_parts([image.name for image in look.images], look.source)
     if found:
         yield Suggestion(
-            "Learn from the folder of good parts alone",
-            f"the folder {found[0]} sounds as if it held defects or masks: they would be learnt as normal",
+            "Learn from the good parts alone",
+            f"{found[0]} does not sound like one: a fit refuses it, unless --all-good says otherwise",
         )
 
 
 def _kinds(look: Look) -> Iterator[Suggestion]:
-    odd = [image for image in look.images if (image.depth, image.frames) != _depth(look)]
+    odd = [image for image in look.images if (image.header.depth, image.frames) != _depth(look)]
     if odd:
         yield Suggestion(
             "Keep images of one depth and one number of frames",
             f"most images are {_depth(look)[0]}, and a fit refuses {_n(len(odd), 'other')}, for example {odd[0].name}",
-        )
-
-
-def _colours(look: Look) -> Iterator[Suggestion]:
-    gray, colour = (
-        [
-            image
-            for image in look.images
-            if image.frames == 1 and image.stored.endswith(tuple(f" {one}" for one in modes))
-        ]
-        for modes in (GRAY, COLOUR)
-    )
-    if gray and colour:
-        few, name = min((gray, "gray"), (colour, "in colour"), key=lambda one: len(one[0]))
-        yield Suggestion(
-            "Give images that are all gray, or all in colour",
-            f"{len(few)} of {_n(len(look.images), 'image')} are {name}, for example {few[0].name}: the model would "
-            "take both for normal",
         )
 
 
@@ -111,7 +82,7 @@ def _duplicates(look: Look) -> Iterator[Suggestion]:
             "Remove copies, or take fewer frames of a part",
             f"{more} of {_n(len(look.images), 'image')} can hardly be told from another, for example "
             f"{' and '.join(look.duplicates[0][:2])}: copies cost time, and count once in the threshold",
-            "--every 10" if any(image.stored == "video" for image in look.images) else "",
+            "--every 10" if any(image.header.stored == VIDEO for image in look.images) else "",
         )
 
 
@@ -146,15 +117,9 @@ def _shape(look: Look) -> Iterator[Suggestion]:
         )
 
 
-def _shapes(look: Look) -> Iterator[Suggestion]:
-    ratios = np.array([image.height / image.width for image in look.images])
-    other = np.abs(np.log(ratios / np.median(ratios))) > OTHER_SHAPE
-    if other.any() and any(not size.zoom for size in look.config.sizes):
-        yield Suggestion(
-            "Fit a model for each shape, or cut the images alike",
-            f"{_n(int(other.sum()), 'image')} of another shape than the typical one would be stretched to its view, "
-            f"for example {look.images[int(other.argmax())].name}",
-        )
+def _odd(look: Look) -> Iterator[Suggestion]:
+    """What a fit warns of."""
+    return odd_images(look.images, look.config.roi, look.config.sees_whole)
 
 
 def _times(ratio: float) -> str:
@@ -172,15 +137,17 @@ def shown_by_a_pixel(look: Look) -> str:
 
 
 def _large(look: Look) -> Iterator[Suggestion]:
-    if look.config.tiled or look.pixels_per_pixel < LARGE:
+    config = look.config
+    if config.tiled or look.pixels_per_pixel < LARGE:
         return
-    coarse = look.config.sizes[-1]._replace(height=448, width=448, pool=2)
     tiles = next(size for size in _tilings() if _views(look, size) <= MOST_TILES or size.zoom <= 0.25)
+    n, rows = _views(look, tiles), max(config.K, TILED_ROWS)
     yield Suggestion(
-        "See small defects in tiles",
-        f"a pixel of the finest view shows {shown_by_a_pixel(look)}; {_views(look, tiles)} tiles for an image show "
-        f"them{_zoomed(tiles)}, in as many times the time",
-        f"--size {coarse},{tiles}",
+        "See small defects in tiles, with a larger bank",
+        f"a pixel of the finest view shows {shown_by_a_pixel(look)}; {n} tiles for an image show them{_zoomed(tiles)}, "
+        f"and what is normal but rare on them takes {rows:,} rows. Scoring takes some "
+        f"{n * rows // config.K:,} times as long",
+        f"--size {tiles} -K {rows}",
     )
 
 
@@ -228,7 +195,7 @@ def _few(look: Look) -> Iterator[Suggestion]:
 
 def _ratios(look: Look) -> list[float]:
     """How many times the longer side of each image is the shorter one."""
-    return [max(image.height, image.width) / min(image.height, image.width) for image in look.images]
+    return [max(image.header[:2]) / min(image.header[:2]) for image in look.images]
 
 
 def _depth(look: Look) -> tuple[str, int]:
@@ -244,7 +211,7 @@ def _tilings() -> Iterator[Size]:
 def _views(look: Look, size: Size) -> int:
     """How many tiles the typical image has."""
     (view,) = Config(sizes=(size,)).views
-    return int(np.median([view.count(image.height, image.width) for image in look.images]))
+    return int(np.median([view.count(*image.header[:2]) for image in look.images]))
 
 
 def _zoomed(size: Size) -> str:

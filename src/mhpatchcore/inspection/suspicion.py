@@ -193,5 +193,5 @@ def parse_exclusion(text: str) -> int | float:
         return parse_share(text) if "%" in text or "." in text else int(text)
     except ValueError:
         raise UserError(
-            f"--exclude-suspicious takes a number of images or a share, for example 10 or 5%, not '{text}'"
+            f"`exclude_suspicious=N` takes a number of images or a share, for example 10 or 5%, not '{text}'"
         ) from None

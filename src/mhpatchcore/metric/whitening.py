@@ -116,5 +116,5 @@ def jittered_cholesky(covariance: Doubles) -> tuple[Doubles, float]:
             jitter = jitter * JITTER_FACTOR if jitter else JITTER_MIN
     raise UserError(
         "the covariance of the normal patches cannot be factored even with jitter 1: "
-        "use more shrinkage (e.g. --shrinkage 0.5), less retained variance, or check the images"
+        "use more shrinkage (`shrinkage=0.5`), less retained variance, or check the images"
     )

@@ -18,8 +18,9 @@ from mhpatchcore.fitting.calibrating import (
 )
 from mhpatchcore.fitting.execution import Execution
 from mhpatchcore.fitting.extraction import extracted
+from mhpatchcore.fitting.given import gather_normals
 from mhpatchcore.fitting.passes import duplicate_groups
-from mhpatchcore.inputs.sources import ImageLike, Images, gather
+from mhpatchcore.inputs.sources import ImageLike, Images
 from mhpatchcore.model.history import event
 from mhpatchcore.model.value import Model
 
@@ -30,6 +31,7 @@ def calibrated(
     images: Images | None = None,
     add: bool = False,
     threshold: float | None = None,
+    all_good: bool = False,
     execution: Execution | None = None,
 ) -> Model:
     """The same model with another threshold; see `Detector.calibrated`."""
@@ -40,11 +42,10 @@ def calibrated(
     config = model.config.with_changes(false_alarm=asked)
     calibration, source, n = model.calibration.at_rate(config.false_alarm), "", 0
     if images is not None:
-        given = gather(images)
+        execution = execution or Execution()
+        given = gather_normals(images, config, execution, all_good)
         known = model.calibration if add else None
-        fresh = _held_out_calibration(
-            replace(model, config=config), given.images, execution or Execution(), known
-        )
+        fresh = _held_out_calibration(replace(model, config=config), given.images, execution, known)
         calibration = calibration.together(fresh) if add else fresh
         source, n = given.source, fresh.n
     if by_hand is not None:

@@ -26,10 +26,11 @@ from mhpatchcore.model.history import Event
 from mhpatchcore.model.validation import check_document, check_model, check_tensors
 from mhpatchcore.model.value import Model
 from mhpatchcore.runtime.arrays import Array
-from mhpatchcore.runtime.files import atomic_path
+from mhpatchcore.runtime.files import atomic_path, remove_abandoned
 from mhpatchcore.runtime.urls import read_url, url_of
+from mhpatchcore.scoring.known_defects import NO_DEFECTS, KnownDefects
 
-FORMAT = 7
+FORMAT = 9
 MOST_HEADER = 100_000_000  # bytes, as in safetensors itself
 KEY, DIGEST = "mhpatchcore", "sha256"
 # what reading a file can raise that is not what it should be
@@ -37,6 +38,8 @@ DAMAGE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeErro
 
 
 def save(model: Model, path: Path) -> None:
+    if url_of(path) is None:
+        remove_abandoned(path.parent)
     with atomic_path(path) as temporary:
         temporary.write_bytes(to_bytes(model))
 
@@ -53,18 +56,26 @@ def read_file(path: Path) -> tuple[bytes, str]:
         content = read_url(url, ModelFileError)
         read_document(content, url)
         return content, url
-    check_file(path)
+    document_of(path)  # what is no model is told before all of it is read
     try:
-        with path.open("rb") as file:  # what is no model is told before all of it is read
-            length = file.read(8)
-            header = file.read(min(int.from_bytes(length, "little"), MOST_HEADER))
-        read_document(length + header, str(path))
         content = path.read_bytes()
     except OSError as error:
-        raise ModelFileError(f"cannot read {path}: {error.strerror}; check its permissions") from error
+        raise _unreadable(path, error) from error
     except MemoryError as error:
         raise _damaged(str(path), "it is larger than the memory") from error
     return content, str(path)
+
+
+def document_of(path: Path) -> dict[str, Any]:
+    """The JSON part of a model file, of which no more than that is read."""
+    check_file(path)
+    try:
+        with path.open("rb") as file:
+            length = file.read(8)
+            header = file.read(min(int.from_bytes(length, "little"), MOST_HEADER))
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    return read_document(length + header, str(path))
 
 
 def check_file(path: Path) -> None:
@@ -130,6 +141,7 @@ def _document(model: Model) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "version": __version__,
+        "product": model.product,
         "config": model.config.to_json(),
         "scales": [
             {
@@ -151,6 +163,10 @@ def _document(model: Model) -> dict[str, Any]:
         "n_learnt": model.n_learnt,
         "history": [event.to_json() for event in model.history],
         "excluded": list(model.excluded),
+        "defects": [
+            {"name": name, "images": images}
+            for name, images in zip(model.defects.names, model.defects.images, strict=True)
+        ],
     }
 
 
@@ -158,6 +174,7 @@ def _tensors(model: Model) -> dict[str, Array]:
     calibration = model.calibration
     tensors: dict[str, Array] = {
         "images.thumbnails": model.thumbnails,
+        "images.measures": model.measures,
         "calibration.scores": calibration.scores,
         "calibration.peaks": calibration.peaks,
         "deciding.images": np.array([one.image for one in calibration.deciding], np.int32),
@@ -178,6 +195,11 @@ def _tensors(model: Model) -> dict[str, Array]:
             f"{i}.deciding.rows": rows,
             f"{i}.graph": np.frombuffer(scale.backbone.graph, np.uint8),
         }
+        if model.defects.names:
+            tensors |= {
+                f"{i}.defects.rows": model.defects.rows[i],
+                f"{i}.defects.kinds": model.defects.kinds[i],
+            }
     return tensors
 
 
@@ -205,6 +227,11 @@ def _model(document: dict[str, Any], tensors: dict[str, Array]) -> Model:
         [tensors[f"{i}.deciding.cells"] for i in every],
         [tensors[f"{i}.deciding.rows"] for i in every],
     )
+    defects = NO_DEFECTS
+    if document["defects"]:
+        names, images = zip(*((one["name"], one["images"]) for one in document["defects"]), strict=True)
+        rows, kinds = (tuple(tensors[f"{i}.defects.{name}"] for i in every) for name in ("rows", "kinds"))
+        defects = KnownDefects(names, images, rows, kinds)
     scores, peaks = tensors["calibration.scores"], tensors["calibration.peaks"]
     calibration = Calibration(scores, peaks, **document["calibration"], deciding=deciding)
     return Model(
@@ -214,9 +241,12 @@ def _model(document: dict[str, Any], tensors: dict[str, Array]) -> Model:
         images=tuple(document["images"]),
         hashes=tuple(document["hashes"]),
         thumbnails=tensors["images.thumbnails"],
+        measures=tensors["images.measures"],
         n_learnt=document["n_learnt"],
         history=tuple(Event(**one) for one in document["history"]),
         excluded=tuple(document["excluded"]),
+        product=document["product"],
+        defects=defects,
     )
 
 
@@ -255,6 +285,10 @@ def _in_order(content: bytes) -> bytes:
 
 def _damaged(name: str, why: object, what: str = "damaged") -> ModelFileError:
     return ModelFileError(f"{name} is {what} ({in_one_line(why)}); copy it again or fit the model again")
+
+
+def _unreadable(path: Path, error: OSError) -> ModelFileError:
+    return ModelFileError(f"cannot read {path}: {error.strerror}; check its permissions")
 
 
 def _sha256(array: Array) -> str:

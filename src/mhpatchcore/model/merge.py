@@ -8,17 +8,20 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import fields, replace
+from functools import reduce
 
 from mhpatchcore.config import Config
-from mhpatchcore.errors import UserError
+from mhpatchcore.errors import UserError, in_one_line
 from mhpatchcore.fitting.duplicates import near_duplicates
 from mhpatchcore.fitting.execution import Execution
 from mhpatchcore.fitting.passes import fit
 from mhpatchcore.fitting.previous import check_can_grow
 from mhpatchcore.model.history import event, in_order
+from mhpatchcore.model.product import OtherProductError, differ
 from mhpatchcore.model.update import distinct_names
 from mhpatchcore.model.value import Model
 from mhpatchcore.runtime.arrays import Floats
+from mhpatchcore.scoring.known_defects import KnownDefects
 
 MOST_SHARED = 0.1  # of the images of one model, that look like some of the other
 DECIDED_BY_THE_GRAPH = ("backbone", "tag")
@@ -48,7 +51,9 @@ def merged(models: Sequence[Model], labels: Sequence[str] = ()) -> Model:
     happened = event("merge", source, 0, total, first.config.false_alarm)
     history = (*in_order([one.history for one, _ in ordered]), happened)
     excluded = tuple(name for one, _ in ordered for name in one.excluded)
-    return Model.of(first.config, fitted, images, previous, history, excluded)
+    product = next((one.product for one, _ in ordered if one.product), "")
+    defects = reduce(KnownDefects.together, (one.defects for one, _ in ordered))
+    return Model.of(first.config, fitted, images, previous, history, excluded, product, defects)
 
 
 def _rank(model: Model) -> tuple[int, str]:
@@ -61,6 +66,11 @@ def _rank(model: Model) -> tuple[int, str]:
 def _check_alike(one: Model, other: Model, label: str, other_label: str) -> None:
     """Refuse models that do not measure in the same way, or that have images in common."""
     pair = f"{label} and {other_label}"
+    if differ(one.product, other.product):
+        raise OtherProductError(
+            f"{pair} are of different products, {in_one_line(one.product)} and {in_one_line(other.product)}: merge "
+            "models of one product; `fit --name` gives them their name"
+        )
     for name in ("name", "weights_sha256", "layers", "descriptor", "height", "width", "precision"):
         _check_equal(
             pair, f"backbone's {name}", *(getattr(d.scales[0].backbone.info, name) for d in (one, other))

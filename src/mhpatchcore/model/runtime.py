@@ -4,21 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import inf
 from threading import Lock
 from typing import Any
 
 import numpy as np
 
 from mhpatchcore.backbone.session import letting_go, make_session
+from mhpatchcore.calibration.threshold import Calibration, threshold_at
 from mhpatchcore.config import Config
 from mhpatchcore.fitting.scale import Scale
 from mhpatchcore.fitting.tasks import Scored, scored_by
+<<<<<<< HEAD
+from mhpatchcore.inputs.views import Opened, whole_view
+=======
 from mhpatchcore.inputs.views import Opened
-from mhpatchcore.runtime.arrays import Array, Mask
+>>>>>>> teach
+from mhpatchcore.runtime.arrays import Array, Floats, Mask
 from mhpatchcore.runtime.parallel import one_blas_thread
 from mhpatchcore.scoring.combining import Rule, combined_score
 from mhpatchcore.scoring.graph import Head
+from mhpatchcore.scoring.known_defects import NO_DEFECTS, KnownDefects, likenesses
 from mhpatchcore.scoring.maps import ViewScores
+
+LIKENESS_SHARE = 0.1  # of the false alarms of the threshold, which come on top of them
 
 
 class Runtime:
@@ -27,10 +36,11 @@ class Runtime:
     One image at a time is scored on all cores; many side by side take one core each, which is faster for them all.
     """
 
-    def __init__(self, scales: Sequence[Scale], config: Config) -> None:
-        self._scales, self._config = tuple(scales), config
+    def __init__(self, scales: Sequence[Scale], config: Config, defects: KnownDefects = NO_DEFECTS) -> None:
+        self._scales, self._config, self._defects = tuple(scales), config, defects
         self._lock = Lock()
         self._heads: tuple[Head, ...] | None = None
+        self._known: tuple[list[Floats], ...] | None = None
         self._sessions: dict[int, tuple[Any, ...]] = {}
 
     @property
@@ -59,20 +69,32 @@ class Runtime:
                     i, session, np.zeros((*scale.size, 3), np.uint8), let_go=bool(self._config.sizes[i].zoom)
                 )
 
-    def score_image(self, source: Opened, sessions: Sequence[Any]) -> tuple[float, tuple[ViewScores, ...]]:
-        """An image's score, and all its views with the distances of the map."""
+    def score_image(
+        self, source: Opened, sessions: Sequence[Any]
+    ) -> tuple[float, tuple[ViewScores, ...], Floats]:
+        """An image's score, all its views with the distances of the map, and what it says about the camera (m,)."""
+        whole = whole_view(self._config.views)
+        shown = source.pixels(whole, whole.geometry(*source.size))
         rule, scores, judged, nearest = Rule.of(self.heads), list[float](), list[ViewScores](), []
         for scale, (view, head) in enumerate(zip(self._config.views, self.heads, strict=True)):
             every = source.placed(view, head.grid)
             for placed in every:
-                pixels = source.pixels(view, placed.where)
+                pixels = shown if view == whole else source.pixels(view, placed.where)
                 # what tiles have taken is room to decode the next image in, which is often a large one
                 is_last = bool(view.zoom) and placed is every[-1]
                 one = self.score(scale, sessions[scale], pixels, placed.inside, let_go=is_last)
                 scores.append(one.score)
                 judged.append(rule.view(scale, placed.where, placed.inside, one.judged))
+<<<<<<< HEAD
                 nearest.append(replace(judged[-1], distances=one.nearest))
+        score = combined_score(rule.score, scores, judged)
+        return score, tuple(nearest), source.measures(whole, shown)
+=======
+                known = None if one.z is None else likenesses(one.z, self.known[scale])
+                known = None if known is None else known.reshape(-1, *head.grid)
+                nearest.append(replace(judged[-1], distances=one.nearest, known=known))
         return combined_score(rule.score, scores, judged), tuple(nearest)
+>>>>>>> teach
 
     def score(
         self, scale: int, session: Any, view: Array, inside: Mask | None = None, let_go: bool = False
@@ -83,7 +105,37 @@ class Runtime:
         """
         head = self.heads[scale]
         feed = {"image": np.ascontiguousarray(view[None], np.float32), "penalty": head.no_penalty}
-        return scored_by(session, feed, head.grid, inside, letting_go() if let_go else None)
+        options = letting_go() if let_go else None
+        return scored_by(session, feed, head.grid, inside, options, with_z=bool(self._defects.names))
+
+    @property
+    def known(self) -> tuple[list[Floats], ...]:
+        """For each scale the whitened directions (m, k) of every known defect."""
+        with self._lock:
+            if self._known is None:
+                self._known = tuple(
+                    self._defects.directions(i, scale.whitening) for i, scale in enumerate(self._scales)
+                )
+            return self._known
+
+    def likeness_limit(self, calibration: Calibration) -> float:
+        """Images that are more like a known defect are rejected, whatever their score: infinity where none is known.
+
+        Good parts exceed it at LIKENESS_SHARE of the rate at which they exceed the threshold, by the patches that
+        decided the scores of calibration images. Images whose patches are not kept scored low: they count as unlike.
+        """
+        deciding = calibration.deciding
+        if not (self._defects.names and deciding):
+            return inf
+        like = [
+            max(
+                float(likenesses(scale.whitening(rows).T, known).max())
+                for scale, rows, known in zip(self._scales, one.rows, self.known, strict=True)
+            )
+            for one in deciding
+        ]
+        rate = LIKENESS_SHARE * calibration.expected_rate * calibration.n / len(deciding)
+        return threshold_at(1 + np.array(like, np.float32), min(rate, 0.5)) - 1
 
     def _session(self, threads: int) -> tuple[Any, ...]:
         with self._lock:

@@ -14,9 +14,10 @@ from pathlib import Path
 from mhpatchcore.errors import UserError
 from mhpatchcore.fitting.budget import within_budget
 from mhpatchcore.fitting.execution import Execution
+from mhpatchcore.fitting.given import gather_normals
 from mhpatchcore.fitting.passes import fit
 from mhpatchcore.fitting.previous import check_can_grow
-from mhpatchcore.inputs.sources import Images, gather
+from mhpatchcore.inputs.sources import Images
 from mhpatchcore.model.history import event
 from mhpatchcore.model.value import Model
 
@@ -25,28 +26,31 @@ def updated(
     model: Model,
     normals: Images,
     returned: bool = False,
+    all_good: bool = False,
     execution: Execution | None = None,
 ) -> Model:
     """The model of the old images and the new; see `Detector.updated`."""
     check_can_grow(model.config)
-    given = gather(normals, as_given=not model.config.shuffle)
-    images = given.images
-    if not images:
-        raise UserError("there are no images to learn from")
     if returned and not model.calibration.deciding:
         raise UserError(
-            "the model has nothing to take its threshold from but the new images: leave --returned out, "
-            "or give it calibration images first (`calibrate --with`)"
+            "the model has nothing to take its threshold from but the new images: leave `returned=True` out, "
+            "or give it calibration images first"
         )
+    execution = execution or Execution()
+    # that returned parts are good has been said already, and their folder may well be called rejected
+    given = gather_normals(normals, model.config, execution, all_good or returned)
+    images = given.images
     networks = [replace(scale.backbone, threads=1) for scale in model.scales]
-    execution = within_budget(execution or Execution(), networks, model.config, images)
+    execution = within_budget(execution, networks, model.config, images)
     previous = [model.previous]
     fitted = fit(images, networks, model.config, execution, previous, representative=not returned)
     total = model.n_learnt + len(fitted.images)
     happened = event("update", given.source, len(fitted.images), total, model.config.false_alarm)
     names = distinct_names(given.names, model.images, Path(given.source).name)
     images_now, history = (*model.images, *names), (*model.history, happened)
-    return Model.of(model.config, fitted, images_now, previous, history, model.excluded)
+    return Model.of(
+        model.config, fitted, images_now, previous, history, model.excluded, model.product, model.defects
+    )
 
 
 def distinct_names(names: Sequence[str], known: Sequence[str], label: str) -> tuple[str, ...]:

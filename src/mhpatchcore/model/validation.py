@@ -20,16 +20,19 @@ from mhpatchcore.backbone.descriptors import LOCAL
 from mhpatchcore.backbone.safety import check_harmless
 from mhpatchcore.config import Config
 from mhpatchcore.fitting.duplicates import SIDE
+from mhpatchcore.inputs.camera import MEASURES
 from mhpatchcore.inputs.decode import MOST_PIXELS
 from mhpatchcore.inputs.turns import EVERY_TURN, TURNS
 from mhpatchcore.inputs.views import MOST_TILES
 from mhpatchcore.inputs.window import Window
 from mhpatchcore.model.value import Model
 from mhpatchcore.runtime.arrays import Array
+from mhpatchcore.scoring.known_defects import MOST_NAME
 
 MOST_PATCHES = 2**40
 MOST_CELLS = 2**22
 MOST_DISTANCES = 2**31  # between the patches of a view and the bank's rows, 8 GB
+MAY_BE_UNKNOWN = ("images.measures",)  # NaN, as of the place of a part where there is none
 LARGEST = 1.001 * float(
     np.finfo(np.float16).max
 )  # descriptors are halves, and what comes of them is no larger
@@ -38,6 +41,7 @@ LARGEST = 1.001 * float(
 def check_document(document: Mapping[str, Any]) -> None:
     """The kinds of what the JSON document says."""
     _expect(isinstance(document["version"], str), "it names no version")
+    _expect(isinstance(document["product"], str), "its product is no text")
     _expect(isinstance(document["config"], dict), "its settings are no table")
     missing = {field.name for field in fields(Config)} - set(document["config"])
     _expect(not missing, f"the setting {min(missing, default='')} is missing")
@@ -53,6 +57,12 @@ def check_document(document: Mapping[str, Any]) -> None:
         texts = all(isinstance(event[name], str) for name in names)
         _expect(texts and _whole(event["images"]) and _whole(event["total"]), "an event is not of its kind")
         _expect(_number(event["false_alarm"]), "an event has no rate")
+    _expect(isinstance(document["defects"], list), "its known defects are no list")
+    for defect in document["defects"]:
+        named = isinstance(defect["name"], str) and 0 < len(defect["name"]) <= MOST_NAME
+        _expect(named and _whole(defect["images"]) and defect["images"] >= 1, "a known defect has no name")
+    distinct = {defect["name"] for defect in document["defects"]}
+    _expect(len(distinct) == len(document["defects"]), "two known defects have one name")
     calibration = document["calibration"]
     _expect(
         _number(calibration["false_alarm"])
@@ -79,6 +89,7 @@ def check_tensors(document: Mapping[str, Any], tensors: Mapping[str, Array]) -> 
     n = len(tensors["calibration.scores"])
     expected: dict[str, tuple[tuple[int | None, ...], str]] = {
         "images.thumbnails": ((len(document["images"]), SIDE**2), "f2"),
+        "images.measures": ((len(document["images"]), len(MEASURES)), "f4"),
         "calibration.scores": ((n,), "f4"),
         "calibration.peaks": ((n,), "f4"),
         "deciding.images": ((len(tensors["deciding.images"]),), "i4"),
@@ -107,6 +118,9 @@ def check_tensors(document: Mapping[str, Any], tensors: Mapping[str, Array]) -> 
             f"{i}.deciding.rows": ((kept, t, d), "f2"),
             f"{i}.graph": ((None,), "u1"),
         }
+        if document["defects"]:
+            m = len(tensors[f"{i}.defects.rows"])
+            expected |= {f"{i}.defects.rows": ((m, d), "f2"), f"{i}.defects.kinds": ((m,), "i4")}
     for name, (shape, kind) in expected.items():
         tensor = tensors[name]
         fits = len(shape) == tensor.ndim and all(
@@ -114,7 +128,8 @@ def check_tensors(document: Mapping[str, Any], tensors: Mapping[str, Array]) -> 
         )
         _expect(fits and tensor.dtype == np.dtype(kind), f"{name} is {tensor.dtype} {tensor.shape}")
         _expect(
-            kind[0] != "f" or bool(np.isfinite(tensor).all()), f"{name} holds numbers that are not finite"
+            kind[0] != "f" or name in MAY_BE_UNKNOWN or bool(np.isfinite(tensor).all()),
+            f"{name} holds numbers that are not finite",
         )
     unknown = set(tensors) - set(expected)
     _expect(not unknown, f"{min(unknown, default='')} is no part of a model")
@@ -160,6 +175,11 @@ def check_model(model: Model) -> None:
         scatter = np.abs(scale.moments.M2).max()
         _expect(scatter <= scale.moments.n * LARGEST**2, f"{i}.moments are larger than descriptors allow")
         _expect(bool((scale.variances >= 0).all()), f"{i}.variances are negative")
+        if model.defects.names:
+            kinds = model.defects.kinds[i]
+            known = (kinds >= 0) & (kinds < len(model.defects.names))
+            _expect(bool(known.all()), f"{i}.defects have no names")
+            _expect(info.patches * len(kinds) <= MOST_DISTANCES, f"{i}.defects are too many for its grid")
         for one in model.calibration.deciding:
             _expect(1 <= min(one.size) <= prod(one.size) <= MOST_PIXELS, "an image's size is out of range")
             cells, views = one.cells[i], model.config.views[i].count(*one.size)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import nan
 
 import numpy as np
 
@@ -14,18 +15,29 @@ from mhpatchcore.fitting.duplicates import SIDE
 from mhpatchcore.fitting.passes import Fitted
 from mhpatchcore.fitting.previous import Previous, PreviousScale
 from mhpatchcore.fitting.scale import Scale
+from mhpatchcore.inputs.camera import MEASURES
 from mhpatchcore.model.history import Event
 from mhpatchcore.runtime.arrays import Floats
+from mhpatchcore.scoring.known_defects import NO_DEFECTS, KnownDefects
 
 
 @dataclass(frozen=True, eq=False)
 class Model:
     """Backbone, metric and bank of every scale, the calibration, and where all of it comes from.
 
+<<<<<<< HEAD
+    `images` names the training images; `hashes` and `thumbnails` (n, 64) tell them from others, and `measures` (n, m)
+    say how the camera saw them. A bank row's origin (image, view, row, column) points into them. `n_learnt` of them
+    were learnt from: all but the broken and the held-out ones. `history` says what was done when; `excluded` are images
+    that were left out of a fit because they stood too far from the others. `product` is the name of what it inspects,
+    empty where nobody has said so: models of different products do not take each other's place.
+=======
     `images` names the training images; `hashes` and `thumbnails` (n, 64) tell them from others. A bank row's origin
     (image, view, row, column) points into them. `n_learnt` of them were learnt from: all but the broken and the
     held-out ones. `history` says what was done when; `excluded` are images that were
-    left out of a fit because they stood too far from the others.
+    left out of a fit because they stood too far from the others. `product` is the name of what it inspects, empty where
+    nobody has said so: models of different products do not take each other's place. `defects` are those it was taught.
+>>>>>>> teach
     """
 
     config: Config
@@ -34,9 +46,12 @@ class Model:
     images: tuple[str, ...]
     hashes: tuple[str, ...]
     thumbnails: Floats
+    measures: Floats
     n_learnt: int
     history: tuple[Event, ...] = ()
     excluded: tuple[str, ...] = ()
+    product: str = ""
+    defects: KnownDefects = NO_DEFECTS
 
     @staticmethod
     def of(
@@ -46,25 +61,51 @@ class Model:
         earlier: Sequence[Previous],
         history: tuple[Event, ...],
         excluded: tuple[str, ...] = (),
+        product: str = "",
+        defects: KnownDefects = NO_DEFECTS,
     ) -> Model:
         """What a fit has found out; the first images are those of models that have grown."""
         old = tuple(hash_ for one in earlier for hash_ in one.hashes)
         new = range(len(old), len(images))
         hashes = (*old, *(fitted.hashes.get(i, "") for i in new))
-        unknown = np.zeros(SIDE**2, np.float16)  # of an image that could not be read
-        fresh = [fitted.thumbnails.get(i, unknown) for i in new]
-        thumbnails = np.concatenate(
-            [*(one.thumbnails for one in earlier), np.array(fresh, np.float16).reshape(-1, SIDE**2)]
-        )
+        no_thumbnail, no_measures = np.zeros(SIDE**2, np.float16), np.full(len(MEASURES), nan, np.float32)
+        thumbnails = _rows([one.thumbnails for one in earlier], fitted.thumbnails, new, no_thumbnail)
+        measures = _rows([one.measures for one in earlier], fitted.measures, new, no_measures)
         learnt = sum(one.learnt for one in earlier) + len(fitted.images)
+<<<<<<< HEAD
+        told = (images, hashes, thumbnails, measures, learnt, history, excluded, product)
+        return Model(config, fitted.scales, fitted.calibration, *told)
+=======
         return Model(
-            config, fitted.scales, fitted.calibration, images, hashes, thumbnails, learnt, history, excluded
+            config,
+            fitted.scales,
+            fitted.calibration,
+            images,
+            hashes,
+            thumbnails,
+            learnt,
+            history,
+            excluded,
+            product,
+            defects,
         )
+>>>>>>> teach
 
     @property
     def rows(self) -> int:
         """Rows of the bank, of all scales."""
         return sum(len(scale.raw) for scale in self.scales)
+
+    @property
+    def no_threshold(self) -> str:
+        """Why it has no threshold; empty if it has one."""
+        if self.calibration.judges:
+            return ""
+        if self.n_learnt == 1:
+            return "it has learnt from a single image"
+        if self.config.calibration == "none":
+            return "it was not calibrated"
+        return "its images are near-duplicates of each other, and say no more than one of them"
 
     @property
     def odd_images(self) -> dict[str, float]:
@@ -88,4 +129,10 @@ class Model:
     def previous(self) -> Previous:
         """What a larger model can go on from."""
         scales = tuple(PreviousScale(scale.moments, scale.raw, scale.origin) for scale in self.scales)
-        return Previous(scales, self.calibration, self.hashes, self.thumbnails, self.n_learnt)
+        return Previous(scales, self.calibration, self.hashes, self.thumbnails, self.measures, self.n_learnt)
+
+
+def _rows(known: Sequence[Floats], fresh: Mapping[int, Floats], new: range, unread: Floats) -> Floats:
+    """What is known of all images, a row for each; `unread` is that of one that could not be read."""
+    rows = [fresh.get(i, unread) for i in new]
+    return np.concatenate([*known, np.array(rows, unread.dtype).reshape(-1, len(unread))])

@@ -17,9 +17,10 @@ def verdict_line(result: Result) -> str:
     score = f"score {number(result.score)}"
     if not isfinite(result.threshold):
         return f"{result.verdict}: {score}"
-    side = "above" if result.is_rejected else "not above"
+    side = "not above" if result.score <= result.threshold else "above"
     threshold = f"the image threshold {number(result.threshold)}"
-    return f"{result.verdict}: {score}, {side} {threshold} (p-value {result.p_value:.2g})"
+    name = f", {'like a known ' * result.is_like_known}{result.defect}" if result.defect else ""
+    return f"{result.verdict}{name}: {score}, {side} {threshold} (p-value {result.p_value:.2g})"
 
 
 def outline_note(result: Result) -> str:

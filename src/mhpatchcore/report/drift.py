@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 from mhpatchcore.errors import UserError
 from mhpatchcore.inspection.drift import Drift
 from mhpatchcore.report.figures import BLUE, GREY, STYLE, VERMILION, figure_bytes, log_bins, log_scale
-from mhpatchcore.runtime.arrays import Doubles, Floats
+from mhpatchcore.runtime.arrays import Array, Doubles, Floats
 from mhpatchcore.runtime.files import atomic_path
 
 KINDS = ("png", "svg")
@@ -24,20 +25,29 @@ WINDOW_SHARE = 0.05
 THRESHOLD: dict[str, Any] = {"color": "black", "linestyle": "--", "linewidth": 1.4}
 
 
-def write_plot(path: Path, scores: Doubles, reference: Floats, drift: Drift) -> None:
+def write_plot(
+    path: Path, scores: Doubles, reference: Floats, drift: Drift, pictures: Mapping[str, Array] | None = None
+) -> None:
+    """Pictures, by their titles, stand below: of the camera's images then and now."""
     kind = path.suffix.lower().removeprefix(".")
     if kind not in KINDS:
         raise UserError(f"cannot write {path}: a plot is a .png or .svg file")
     with atomic_path(path) as temporary:
-        temporary.write_bytes(figure_bytes(drift_figure(scores, reference, drift), kind))
+        temporary.write_bytes(figure_bytes(drift_figure(scores, reference, drift, pictures or {}), kind))
 
 
 @rc_context(STYLE)
-def drift_figure(scores: Doubles, reference: Floats, drift: Drift) -> Figure:
-    figure = Figure(figsize=(9.6, 4.1))
+def drift_figure(scores: Doubles, reference: Floats, drift: Drift, pictures: Mapping[str, Array]) -> Figure:
+    figure = Figure(figsize=(9.6, 8.2 if pictures else 4.1))
     FigureCanvasAgg(figure)
     figure.suptitle(drift.verdict, x=0.01, ha="left", fontsize=10)
-    left, right = figure.subplots(1, 2, width_ratios=[1, 1.2])
+    rows = figure.subplots(2 if pictures else 1, 2, width_ratios=[1, 1.2], squeeze=False)
+    left, right = rows[0]
+    for axes in rows[1:].flat:
+        axes.set_axis_off()
+    for axes, (title, pixels) in zip(rows[-1], pictures.items(), strict=False):
+        axes.imshow(pixels)
+        axes.set_title(title)
     _distributions(left, scores, reference, drift.threshold)
     _in_order(right, scores, drift)
     # one legend for both, below them, where it covers nothing

@@ -11,11 +11,12 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from mhpatchcore.errors import ImageError
+from mhpatchcore.inputs.checks import Suggestion
 from mhpatchcore.inputs.sources import spread
 from mhpatchcore.inputs.views import Opened, Placed, opened
 from mhpatchcore.inputs.window import Window
 from mhpatchcore.inspection.look import CELL, Glance, Look
-from mhpatchcore.inspection.suggestions import Suggestion, shown_by_a_pixel
+from mhpatchcore.inspection.suggestions import shown_by_a_pixel
 from mhpatchcore.report.drawing import screen_pixels, screen_size
 from mhpatchcore.report.figures import BLUE, GREY, STYLE, VERMILION, figure_bytes, plot
 from mhpatchcore.report.page import render_page
@@ -157,8 +158,8 @@ def _shown(look: Look, glance: Glance) -> Shown:
         views.append(_panel(f"seen as {size.width} × {size.height}{which}", pixels))
         tiles += "".join(map(_rectangle, placed)) if view.zoom else ""
     photo = screen_pixels(glance.source, config.views[0].window, PHOTO_SIDE)
-    whole = Panel("the image", glance.width, glance.height, encoded(photo, "JPEG"))
-    note = f"{glance.width} × {glance.height} pixels, {glance.kind}"
+    whole = Panel("the image", glance.header.width, glance.header.height, encoded(photo, "JPEG"))
+    note = f"{glance.header.width} × {glance.header.height} pixels, {glance.kind}"
     return Shown(glance.name, note, whole, _outline(image), tiles, tuple(views))
 
 

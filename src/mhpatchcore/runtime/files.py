@@ -6,10 +6,13 @@ They are flushed to the disk before the rename, and the folder after it: a power
 from __future__ import annotations
 
 import csv
+import fcntl
 import io
 import os
+import re
 import secrets
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -20,6 +23,7 @@ from mhpatchcore.errors import UserError
 from mhpatchcore.runtime.urls import check_writable, url_of, write_url
 
 NAME = 32
+TEMPORARY = re.compile(r"\..+\.[0-9a-f]{8}(\.\w+)?")
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet takes for the beginning of one
 
 
@@ -45,25 +49,71 @@ def atomic_path(target: str | Path) -> Iterator[Path]:
     if Path(target).exists() and not (Path(target).is_file() or Path(target).is_dir()):
         raise UserError(f"cannot write {target}: it is not a file that can be replaced; choose another place")
     target = Path(os.path.realpath(target))  # a link stays, and what it points to is written
+    with temporary_beside(target) as temporary:
+        try:
+            yield temporary
+            flush(temporary)
+            temporary.replace(target)
+            with suppress(OSError):  # not every file system flushes folders, and the file is in its place
+                flush(target.parent)
+        except OSError as error:
+            if error.filename not in (None, str(temporary)):  # it speaks of another file
+                raise
+            raise _cannot_write(target, error) from error
+
+
+@contextmanager
+def temporary_beside(target: Path) -> Iterator[Path]:
+    """A new file in the target's folder, which goes at the end unless it was renamed.
+
+    It is locked while it is written: one that nobody holds was left behind by a kill. It has the mode of the file that
+    it is to replace. What root writes belongs to the owner of that file, or of the folder: the service that works
+    there is not locked out.
+    """
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(target.parent)
         # a name of its own, short enough beside any other
         temporary = target.with_name(f".{target.name[:NAME]}.{secrets.token_hex(4)}{target.suffix}")
-        temporary.touch(exist_ok=False)
+        handle = _held(temporary)
     except OSError as error:
-        raise UserError(f"cannot write {target}: {error.strerror}; choose another place") from error
+        raise _cannot_write(target, error) from error
     try:
+        with suppress(OSError):  # it may be the first
+            os.fchmod(handle, stat.S_IMODE(target.stat().st_mode) | stat.S_IRUSR | stat.S_IWUSR)
+        give_to_owner_of(target if target.exists() else target.parent, temporary)
         yield temporary
-        _flush(temporary)
-        temporary.replace(target)
-        with suppress(OSError):  # not every file system flushes folders, and the file is in its place
-            _flush(target.parent)
-    except OSError as error:
-        if error.filename not in (None, str(temporary)):  # it speaks of another file
-            raise
-        raise UserError(f"cannot write {target}: {error.strerror or error}; choose another place") from error
     finally:
         temporary.unlink(missing_ok=True)
+        os.close(handle)
+
+
+def remove_abandoned(folder: Path) -> None:
+    """Delete temporary files whose process was killed: nobody holds their lock."""
+    for path in folder.glob(".*"):
+        if TEMPORARY.fullmatch(path.name):
+            with suppress(OSError):
+                handle = os.open(path, os.O_RDWR)
+                try:
+                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    path.unlink()
+                finally:
+                    os.close(handle)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder and those above it; one that root makes belongs to the owner of the one that it is in."""
+    if not folder.is_dir():
+        make_folder(folder.parent)
+        folder.mkdir(exist_ok=True)
+        give_to_owner_of(folder.parent, folder)
+
+
+def give_to_owner_of(model: Path, path: Path) -> None:
+    """As root, give a file or a folder to whom another one belongs."""
+    if os.geteuid() == 0:
+        with suppress(OSError):  # not every file system has owners
+            facts = model.stat()
+            os.chown(path, facts.st_uid, facts.st_gid, follow_symlinks=False)
 
 
 @contextmanager
@@ -83,10 +133,10 @@ def atomic_folder(target: str | Path) -> Iterator[Path]:
     try:
         yield temporary
         for path in (*temporary.rglob("*"), temporary):
-            _flush(path)
+            flush(path)
         temporary.replace(target)
         with suppress(OSError):
-            _flush(target.parent)
+            flush(target.parent)
     except OSError as error:
         concerned = [name for name in (error.filename, error.filename2) if name is not None]
         if concerned and not any(Path(name).is_relative_to(temporary) for name in concerned):
@@ -106,7 +156,22 @@ def _copied_to(url: str) -> Iterator[Path]:
         write_url(url, temporary)
 
 
-def _flush(path: Path) -> None:
+def _held(path: Path) -> int:
+    """A new file, locked; who removes abandoned ones may have been faster, and then it is made again."""
+    while True:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+        with suppress(OSError):  # where there are no locks, nothing is taken for abandoned
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        if os.fstat(handle).st_nlink:
+            return handle
+        os.close(handle)
+
+
+def _cannot_write(target: Path, error: OSError) -> UserError:
+    return UserError(f"cannot write {target}: {error.strerror or error}; choose another place")
+
+
+def flush(path: Path) -> None:
     """Wait until a file, or a folder's list of names, is on the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:

@@ -18,8 +18,10 @@ is the same from there on.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 
 import numpy as np
 
@@ -65,9 +67,10 @@ class Head:
 
     @cached_property
     def whole_graph(self) -> bytes:
-        """From a view (1, H, W, 3) to the scores of SCORES."""
+        """From a view (1, H, W, 3) to the scores of SCORES, and the whitened patches "z" (k, h·w)."""
         graph = Graph.reopen(self.backbone.graph)
-        return _finished(graph, _whitened(graph, self), self)
+        z = _whitened(graph, self)
+        return _finished(graph, z, self, {"z": (z, (self.whitening.k, self.backbone.info.patches))})
 
     @cached_property
     def head_graph(self) -> bytes:
@@ -115,8 +118,10 @@ def _queries(graph: Graph, z: str, head: Head) -> str:
     return graph.node("Concat", [z, squares, ones], axis=0)
 
 
-def _finished(graph: Graph, z: str, head: Head) -> bytes:
-    """Outputs "score" (1,), "peak" (1,) of the map, and distances "nearest" (the map's) and "judged" (h·w,)."""
+def _finished(
+    graph: Graph, z: str, head: Head, further: Mapping[str, tuple[str, Shape]] = MappingProxyType({})
+) -> bytes:
+    """Outputs "score" (1,), "peak" (1,) of the map, distances "nearest" (the map's) and "judged" (h·w,); and more."""
     patches = head.backbone.info.patches
     queries, targets = _queries(graph, z, head), _targets(graph, head)
     inside = graph.input("inside", (patches,))
@@ -137,7 +142,7 @@ def _finished(graph: Graph, z: str, head: Head) -> bytes:
         "nearest": (nearest, (patches,)),
         "judged": (judged, (patches,)),
     }
-    return graph.model(outputs)
+    return graph.model({**outputs, **further})
 
 
 def _whitened(graph: Graph, head: Head) -> str:

@@ -32,12 +32,18 @@ LEAST_SHARE = 0.5  # of what lies around a pixel: with less it is beyond the edg
 
 @dataclass(frozen=True)
 class Region:
-    """A connected area of a mask: its box (top, left, bottom, right), pixels, and where the map peaks in it."""
+    """A connected area of a mask: its box (top, left, bottom, right), pixels, and where the map peaks in it.
+
+    `name` is that of the known defect it looks like, or "unknown", and `sure` how sure that is, from 0 to 1;
+    both are None for a model that knows no defects.
+    """
 
     box: tuple[int, int, int, int]
     area: int
     peak: float
     peak_at: tuple[int, int]
+    name: str | None = None
+    sure: float | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +51,8 @@ class ViewScores:
     """The distances (h, w) of one view's patches to the bank, and where the view lies.
 
     `size` is the view's height and width, `scale` the index of its scale; the map is smoothed by `sigma` pixels of the
-    view. Only patches inside (h, w) count; None: all of them.
+    view. Only patches inside (h, w) count; None: all of them. `known` (n, h, w) is how like they are to each of n known
+    defects, from −1 to 1; None where the model knows none.
     """
 
     distances: Floats
@@ -54,6 +61,7 @@ class ViewScores:
     sigma: float
     scale: int = 0
     inside: Mask | None = None
+    known: Floats | None = None
 
     @property
     def is_plain(self) -> bool:
@@ -64,6 +72,18 @@ class ViewScores:
     def counted(self) -> Floats:
         """The distances (h, w), zero for patches that do not count."""
         return self.distances if self.inside is None else self.distances * self.inside
+
+    def cells_in(self, box: Extent) -> tuple[slice, slice] | None:
+        """The rows and columns of its grid in a box of the original image; None where it does not see the box."""
+        where, (rows, columns) = self.geometry, self.distances.shape
+        if not (
+            where.top < box[2] and box[0] < where.bottom and where.left < box[3] and box[1] < where.right
+        ):
+            return None
+        return (
+            _cells(box[0] - where.top, box[2] - where.top, where.bottom - where.top, rows),
+            _cells(box[1] - where.left, box[3] - where.left, where.right - where.left, columns),
+        )
 
     def map_over(self, box: Extent, height: int, width: int) -> Floats:
         """Its own smoothed map over a box of the original image, at height × width places in it."""
@@ -110,6 +130,28 @@ def contributions(view: ViewScores, y: float, x: float) -> Floats:
     rows = way_back(1, where.top, where.bottom, height, grid[0], view.sigma)[0]
     columns = way_back(1, where.left, where.right, width, grid[1], view.sigma)[0]
     return view.geometry.blending(np.array([y]), np.array([x])) * view.counted * np.outer(rows, columns)
+
+
+def surroundings(a: Floats) -> Floats:
+    """How much the cells of a map (h, w) decide: as much as lies around them; the highest may decide alone."""
+    padded = np.pad(a, 1, mode="edge")
+    rows = padded[:-2] + padded[1:-1] + padded[2:]
+    around: Floats = rows[:, :-2] + rows[:, 1:-1] + rows[:, 2:]
+    around.flat[a.argmax()] = np.inf
+    return around
+
+
+def _cells(start: float, stop: float, length: float, n: int) -> slice:
+    """The cells of n over `length` pixels whose centres lie within start … stop, or the one nearest to its middle.
+
+    >>> _cells(10, 30, 100, 10), _cells(11, 14, 100, 10)
+    (slice(1, 3, None), slice(1, 2, None))
+    """
+    first, last = np.ceil(start * n / length - 0.5), np.ceil(stop * n / length - 0.5)
+    if last <= first:
+        first = np.floor((start + stop) / 2 * n / length)
+    low = int(np.clip(first, 0, n - 1))
+    return slice(low, max(low + 1, int(min(last, n))))
 
 
 def _covered(start: float, stop: float, n: int) -> slice:

@@ -1,7 +1,7 @@
 // The page: which view is shown, which model, the keys, and what the service tells meanwhile.
 
 import { listen } from "./api.js";
-import { $, clock, dialog, h, onEnter, since, toast } from "./dom.js";
+import { $, clock, dialog, h, onEnter, since, toast, wildness } from "./dom.js";
 import { prepareIntake } from "./intake.js";
 import { drawLearn, prepareLearn } from "./learn.js";
 import { loadAll, partScored, prepareModel } from "./model.js";
@@ -64,6 +64,7 @@ function help() {
       "Every part gets a score: how far its most unusual place is from the good parts the model knows. Above the threshold it is rejected. Colours begin at half the threshold and end at twice the threshold, so a good part looks calm.",
     ),
     keys,
+    h("p", { class: "more" }, h("a", { href: "reference.html" }, "All requests of the service")),
   );
   dialog("Help", words, [["Close", "", "primary"]]);
 }
@@ -129,6 +130,7 @@ function heard(kind, what) {
     const known = state.models.some((one) => one.name === what.name);
     state.models = known ? state.models.map((one) => (one.name === what.name ? what : one)) : [...state.models, what];
     changed("models");
+    if (wildness(what)) toast(wildness(what), "bad");
     if (what.name === state.model && what.sha256 !== state.details?.sha256) loadModel().catch(() => {});
   }
 }

@@ -85,6 +85,12 @@ export function since(ms) {
   return minutes < 2880 ? counted(Math.floor(minutes / 60), "hour") : counted(Math.floor(minutes / 1440), "day");
 }
 
+// a model that has taken the place of another and turns the verdicts on the last parts; "" for any other
+export const wildness = ({ name, swap }) =>
+  swap?.is_wild
+    ? `The model ${name} has been replaced, and ${swap.changed} of the last ${counted(swap.parts, "part")} would get another verdict. Is it the right one?`
+    : "";
+
 export function toast(message, tone = "plain") {
   const box = h("p", { class: `toast ${tone}` }, message);
   $("toasts").append(box);

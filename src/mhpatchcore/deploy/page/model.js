@@ -1,13 +1,13 @@
 // A model: its scores, its threshold and what another would mean, the promise, and drift.
 
-import { json } from "./api.js";
+import { json, lazily } from "./api.js";
 import { histogram } from "./charts.js";
-import { $, counted, glyph, h, num, percent, toast } from "./dom.js";
+import { $, counted, glyph, h, num, percent, toast, wildness } from "./dom.js";
 import { propose } from "./propose.js";
-import { loadModel, loadModels, on, state } from "./state.js";
+import { on, state } from "./state.js";
 import { history, versions } from "./versions.js";
 
-let [rates, drift, kept] = [[], null, null];
+let [rates, drift, kept, newest] = [[], null, null, null];
 let step = null; // of the slider; null is the model's own rate
 let loading = 0;
 
@@ -35,9 +35,11 @@ export async function loadAll(again = false) {
       json(`${path}/drift`),
       json(`${path}/versions`),
       json(path),
+      json(`/v1/parts?limit=1&model=${encodeURIComponent(name)}`),
     ]);
     if (mine !== loading) return;
-    [rates, drift, kept, state.details] = found;
+    [rates, drift, kept, state.details, [newest]] = found;
+    newest = newest?.id;
     if (!again || document.activeElement?.id !== "rate-slider") draw(); // a slider in somebody's hand stays
   } catch (error) {
     toast(error.message, "bad");
@@ -69,6 +71,7 @@ function draw() {
         `Learnt from ${counted(details.images_learnt, "good part")} with ${details.network}; the bank keeps ${details.rows} patches. `,
         details.problem && h("b", {}, details.problem),
       ),
+      wildness(details) && h("p", { class: "banner bad" }, glyph("rejected", 18), " ", wildness(details)),
     ),
     h(
       "div",
@@ -80,11 +83,7 @@ function draw() {
   if (focused === "rate-slider") $("rate-slider")?.focus();
 }
 
-async function wentBack() {
-  step = null;
-  await loadModels();
-  await loadModel();
-}
+const wentBack = () => (step = null);
 
 function threshold() {
   const details = state.details;
@@ -234,6 +233,29 @@ function drifting() {
         ["Median now", num(drift.median)],
         ["Parts compared", `${drift.n} with ${drift.n_reference}`],
       ].map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))),
+    ),
+    camera(drift.camera),
+  );
+}
+
+// what has changed in the images themselves, with one of now beside one of then
+function camera(seen) {
+  const sentence = seen.verdict.charAt(0).toUpperCase() + seen.verdict.slice(1);
+  if (!seen.is_drift) return h("p", {}, `${sentence}.`);
+  const shown = (path, caption) => {
+    const image = h("img", { alt: "" });
+    lazily(image, path);
+    return h("figure", {}, image, h("figcaption", {}, caption));
+  };
+  return h(
+    "div",
+    { id: "camera" },
+    h("p", { class: "banner bad" }, glyph("rejected", 18), " ", `${sentence}.`),
+    h(
+      "div",
+      { class: "then-and-now" },
+      shown(`/v1/models/${encodeURIComponent(state.model)}/reference.jpg`, "as it was learnt"),
+      newest && shown(`/v1/parts/${newest}/image.jpg?longest=480`, "one of the last parts"),
     ),
   );
 }

@@ -45,7 +45,7 @@ function drawPart() {
   $("caption").textContent = told;
   $("no-picture").hidden = !part.reason;
   $("no-picture").textContent = part.reason ? "This part could not be judged, so there is nothing to show." : "";
-  $("layers").hidden = Boolean(part.reason);
+  for (const id of ["layers", "controls"]) $(id).hidden = Boolean(part.reason);
   drawVerdict();
   announce(told);
   if (part.reason) return;
@@ -110,6 +110,7 @@ function drawVerdict() {
   const ms = 1000 * Object.values(part.seconds ?? {}).reduce((sum, one) => sum + one, 0);
   const facts = [
     ["Part", part.part || part.name],
+    ...(part.defect ? [["Defect", `${part.defect} (${percent(part.regions[0].sure)} sure)`]] : []),
     ["When", clock(part.at)],
     ...(part.size ? [["Size", `${part.size[1]} × ${part.size[0]} px`]] : []),
     ["Took", `${ms.toFixed(0)} ms`],

@@ -42,7 +42,7 @@ export async function propose(title, asked) {
     }
     await loadModels();
     await loadModel();
-    toast("The new model is in use. The former one is kept: see Model.", "good");
+    toast("The model is changed, and the new one is in use. The former one is kept: see Model.", "good");
     return true;
   } catch (error) {
     shown.close("");

@@ -35,12 +35,7 @@ export const current = () => state.models.find((one) => one.name === state.model
 export const selectedPart = () => state.parts.find((one) => one.id === state.selected);
 
 // a label belongs to an image: a part has it if the image is that of a labelled one
-export const labelOf = (part) =>
-  state.labels.find((one) =>
-    part.image_sha256
-      ? one.sha256 === part.image_sha256
-      : one.name === part.name && one.model_sha256 === part.sha256 && one.score === part.score,
-  );
+export const labelOf = (part) => state.labels.find((one) => one.sha256 === part.image_sha256);
 
 const height = (part) => part.score ?? Infinity; // what could not be judged stands with the worst
 const compared = (a, b) => (a > b) - (a < b);

@@ -1,8 +1,7 @@
 // The life of a model: what was done to it, its earlier versions, and the way back.
 
-import { json } from "./api.js";
-import { ask, counted, day, h, percent, toast } from "./dom.js";
-import { state } from "./state.js";
+import { counted, day, h, percent } from "./dom.js";
+import { propose } from "./propose.js";
 
 const DEEDS = {
   fit: "Fitted",
@@ -12,6 +11,8 @@ const DEEDS = {
   undo: "Taken back",
   learn: "Learnt",
   recalibrate: "Recalibrated",
+  threshold: "Another threshold",
+  found: "Put there by hand",
 };
 
 export function history(events) {
@@ -42,8 +43,12 @@ export function history(events) {
   );
 }
 
-// `kept` are the versions and changes of a model; `after` is called once another one is in use
+// `kept` are the versions and changes of a model; `after` is called once another one is in use. Going back is a change
+// like any other: it is shown on every labelled part first
 export function versions(kept, after) {
+  const back = async (version) => {
+    if (await propose(`Go back to version ${version}`, { action: "undo", version })) after();
+  };
   const row = (one) =>
     h(
       "li",
@@ -51,11 +56,13 @@ export function versions(kept, after) {
       h(
         "div",
         {},
-        h("code", {}, one.version),
+        h("b", {}, `Version ${one.version}`),
+        " ",
+        h("code", { title: one.sha256 }, one.sha256.slice(0, 8)),
         " ",
         one.in_use
           ? h("span", { class: "tag good" }, "in use")
-          : h("span", { class: "muted" }, `until ${day(one.until)}`),
+          : one.until && h("span", { class: "muted" }, `until ${day(one.until)}`),
         h(
           "span",
           { class: "muted line" },
@@ -69,12 +76,12 @@ export function versions(kept, after) {
             type: "button",
             class: "small",
             "aria-label": `Go back to version ${one.version}`,
-            onclick: () => undo(one, kept.versions.find((other) => other.in_use), after),
+            onclick: () => back(one.version),
           },
           "Go back",
         ),
     );
-  const undone = kept.changes.filter((one) => one.what === "undo");
+  const undone = kept.changes.filter((one) => one.what === "undo" && one.state === "done");
   return h(
     "section",
     { class: "card" },
@@ -93,37 +100,4 @@ export function versions(kept, after) {
         `Taken back ${undone.length === 1 ? "once" : `${undone.length} times`}, last ${day(undone[0].at)}${undone[0].who ? ` by ${undone[0].who}` : ""}.`,
       ),
   );
-}
-
-async function undo(then, now, after) {
-  const facts = (one) => [
-    ["Version", one.version],
-    ["Good parts learnt", one.images],
-    ["Good parts that may be rejected", percent(one.false_alarm)],
-    [DEEDS[one.what] ?? one.what, `${day(one.when)}${one.who ? `, ${one.who}` : ""}`],
-  ];
-  const side = (name, one) =>
-    h(
-      "section",
-      { class: "tile" },
-      h("h3", {}, name),
-      h("dl", { class: "facts" }, facts(one).map(([what, value]) => h("div", {}, h("dt", {}, what), h("dd", {}, value)))),
-    );
-  const content = h(
-    "div",
-    { class: "proposal" },
-    h("p", {}, "The earlier model is put back into use, byte for byte. The present one is kept."),
-    h("div", { class: "tiles" }, side("Now", now), side("Then", then)),
-  );
-  if (!(await ask(`Go back to version ${then.version}?`, content, "Go back"))) return;
-  try {
-    await json(`/v1/models/${encodeURIComponent(state.model)}/undo`, {
-      method: "POST",
-      body: { version: then.version, who: state.who, instead_of: now.sha256 },
-    });
-    await after();
-    toast(`Version ${then.version} is in use again.`, "good");
-  } catch (error) {
-    toast(error.message, "bad");
-  }
 }

@@ -18,9 +18,9 @@ export function prepareZoom() {
 const isZoomed = () => $("layers").classList.contains("zoomed");
 
 export function zoom(event) {
-  const now = $("layers").classList.toggle("zoomed");
-  $("zoom").setAttribute("aria-pressed", String(now));
   const part = selectedPart();
+  const now = $("layers").classList.toggle("zoomed", !isZoomed() && Boolean(part?.size));
+  $("zoom").setAttribute("aria-pressed", String(now));
   closer = part?.id;
   if (!now || !part) return;
   aim(event ?? peak(part));

@@ -28,6 +28,7 @@ def model_facts(served: Served, observed: dict[str, Any], problem: str | None) -
     facts = {
         "name": served.name,
         "file": served.path.name,
+        "product": model.product,
         "sha256": served.sha256,
         "threshold": calibration.threshold,
         "false_alarm": calibration.false_alarm,
@@ -42,6 +43,7 @@ def model_facts(served: Served, observed: dict[str, Any], problem: str | None) -
         "version": model.history[-1].version if model.history else None,
         "loaded_at": served.loaded_at,
         "problem": problem,
+        "swap": served.swap and served.swap.to_json(),
     }
     return _told(facts | observed)
 
@@ -125,7 +127,10 @@ def _unjudged(served: Served, refused: Refused) -> dict[str, Any]:
         "verdict": "rejected",
         "is_rejected": True,
         "p_value": None,
+        "defect": None,
+        "is_like_known": None,
         "regions": [],
+        "camera": None,
         "reason": refused.message,
         "size": None,
     }

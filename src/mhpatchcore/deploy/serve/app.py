@@ -43,13 +43,14 @@ def create_app(
     token: str | None = None,
     hosts: Iterable[str] | None = None,
     record: Record | None = None,
+    other_product: bool = False,
 ) -> FastAPI:
     """A service for these models (files, or folders of them) that answers HTTP, and keeps a `record` of verdicts.
 
     `hosts` are the names under which it may be asked (None: any): a page of another site cannot reach a service on
-    this machine by giving it a name of its own.
+    this machine by giving it a name of its own. With `other_product` a file of another product takes a model's place.
     """
-    service = Service.of(models, limits, token, record)
+    service = Service.of(models, limits, token, record, other_product)
     app = FastAPI(
         title="mhpatchcore",
         version=__version__,

@@ -12,6 +12,7 @@ from mhpatchcore.deploy.serve import pictures
 from mhpatchcore.deploy.serve.lane import Key
 from mhpatchcore.deploy.serve.parts import Part
 from mhpatchcore.deploy.serve.refusals import Refused, unknown, unreadable
+from mhpatchcore.deploy.serve.registry import Served
 from mhpatchcore.deploy.serve.service import Service
 from mhpatchcore.errors import UserError
 from mhpatchcore.report.drawing import SCREEN
@@ -29,6 +30,12 @@ async def image(request: Request, service: Service, part: Part, longest: int) ->
         return pictures.picture(part, longest, larger)
 
     return await _from_lane(request, service, (part.id, "image", longest), IMAGE, made)
+
+
+async def reference(request: Request, service: Service, served: Served) -> bytes:
+    """A JPEG of what the model has learnt from."""
+    make = partial(pictures.reference, served)
+    return await _from_lane(request, service, (served.sha256, "reference"), IMAGE, make)
 
 
 async def heat(request: Request, service: Service, part: Part, style: pictures.Style) -> bytes:

@@ -30,10 +30,48 @@ class LabelledAnswer(BaseModel):
     learnt: bool
 
 
+class StatementAnswer(BaseModel):
+    """What somebody said of a part, and what the model had said of it; a label that is null took one back."""
+
+    id: int
+    label: Literal["good", "defect"] | None
+    part: str
+    name: str
+    score: float | None
+    threshold: float | None
+    p_value: float | None
+    verdict: str
+    model_sha256: str
+    who: str
+    at: str
+    note: str
+
+
 class ProgressAnswer(BaseModel):
     phase: str
     done: int
     total: int
+
+
+class PreviewAnswer(BaseModel):
+    """What a change would do: to the threshold, and to every labelled part (`effects`).
+
+    `lost` are defects that are caught now and would pass; `outliers` are parts that would be learnt although they score
+    far above the threshold.
+    """
+
+    model_config = ConfigDict(extra="allow")
+    action: Literal["learn", "recalibrate", "undo"]
+    model_sha256: str
+    version: int | None
+    threshold_before: float | None
+    threshold_after: float | None
+    rate_before: float
+    rate_after: float
+    effects: list[dict[str, Any]]
+    lost: list[int]
+    outliers: list[int]
+    warnings: list[str]
 
 
 class JobAnswer(BaseModel):
@@ -42,20 +80,21 @@ class JobAnswer(BaseModel):
     model_config = ConfigDict(extra="allow")
     id: str
     model: str
-    action: Literal["learn", "recalibrate"]
-    state: Literal["queued", "running", "ready", "accepted", "discarded", "failed"]
+    action: Literal["learn", "recalibrate", "undo"]
+    state: Literal["queued", "running", "ready", "accepting", "accepted", "discarded", "failed"]
     progress: ProgressAnswer
     error: str | None
     sha256: str | None
-    preview: dict[str, Any] | None
+    preview: PreviewAnswer | None
 
 
 class VersionAnswer(BaseModel):
-    """A model file that was in use until some time, and what was done to it last."""
+    """A model file by its number, until when it was in use, and what was done to it last."""
 
-    version: str
+    version: int
     sha256: str
     until: str
+    product: str
     images: int
     false_alarm: float
     what: str
@@ -66,13 +105,20 @@ class VersionAnswer(BaseModel):
 
 
 class ChangeAnswer(BaseModel):
+    """A model took the place of another. "found" is one that somebody has put there by hand."""
+
+    id: int
     model: str
     what: str
+    state: Literal["intended", "done", "not done", "unknown"]
     who: str
     at: str
     note: str
     sha256_before: str
     sha256_after: str
+    threshold_before: float | None
+    threshold_after: float | None
+    product: str
 
 
 class VersionsAnswer(BaseModel):
@@ -103,17 +149,33 @@ LABEL_BODY = _body(
     | {"image/png": BINARY, "image/jpeg": BINARY}
 )
 CORRECTION_BODY = _body(_json({"label": LABEL, "who": TEXT, "note": TEXT}))
+VERSION: dict[str, Any] = {"type": "integer", "minimum": 1}
+RATE: dict[str, Any] = {"type": "number", "exclusiveMinimum": 0, "maximum": 0.5}
+SEEN: dict[str, Any] = {"type": "string", "description": "The sha256 of the model that you have seen."}
 PREVIEW_BODY = _body(
     _json(
         {
-            "action": {"type": "string", "enum": ["learn", "recalibrate"]},
+            "action": {"type": "string", "enum": ["learn", "recalibrate", "undo"]},
             "ids": {"type": "array", "items": {"type": "integer"}},
-            "false_alarm": {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1},
+            "false_alarm": RATE,
             "instead": {"type": "boolean"},
+            "version": VERSION,
             "who": TEXT,
             "note": TEXT,
         },
         ("action",),
     )
 )
-UNDO_BODY = _body(_json({"version": {"type": "string"}, "who": TEXT, "note": TEXT}))
+UNDO_BODY = _body(_json({"version": VERSION, "instead_of": SEEN, "who": TEXT, "note": TEXT}))
+THRESHOLD_BODY = _body(
+    _json(
+        {
+            "false_alarm": RATE,
+            "preview": {"type": "boolean"},
+            "instead_of": SEEN,
+            "who": TEXT,
+            "note": TEXT,
+        },
+        ("false_alarm",),
+    )
+)

@@ -17,6 +17,7 @@ GAUGES = {
     "rejects_p": "Probability of so many rejects or more if all parts were good (binomial)",
     "alarm": "1 if there are more rejects than the threshold promises (rejects_p < 0.0001)",
     "drift": "1 if the scores of the last parts are not those of the calibration",
+    "camera_drift": "1 if the last images are not as those that were learnt (light, focus, colour, place)",
     "problem": "1 if the model's file as it is now cannot be served",
 }
 RECORD = {

@@ -16,10 +16,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mhpatchcore.deploy.serve.registry import Served
+from mhpatchcore.inspection.camera import CameraDrift, camera_drift
 from mhpatchcore.inspection.drift import Drift, compare
 from mhpatchcore.result import Result
 
 LAST = 1000  # parts
+LAST_MEASURED = 50  # parts that tell how the camera sees them now: few, so that a change is told soon
 ALARM = 1e-4
 
 
@@ -37,6 +39,7 @@ class Tally:
     trials: int = 0
     sha256: str = ""
     scores: deque[float] = field(default_factory=lambda: deque(maxlen=LAST))
+    measures: deque[tuple[float, ...]] = field(default_factory=lambda: deque(maxlen=LAST_MEASURED))
 
 
 class Observed:
@@ -55,9 +58,11 @@ class Observed:
         if tally.sha256 != served.sha256:
             tally.sha256 = served.sha256
             tally.scores.clear()
+            tally.measures.clear()
         tally.parts += 1
         tally.rejected += result.is_rejected
         tally.scores.append(result.score)
+        tally.measures.append(result.measures)
 
     def scores(self, served: Served) -> list[float]:
         """Of the last parts that this very file has judged."""
@@ -68,6 +73,12 @@ class Observed:
         """None where there is nothing to compare."""
         scores, calibration = self.scores(served), served.detector.calibration
         return compare(scores, calibration) if scores and calibration.n else None
+
+    def camera(self, served: Served) -> CameraDrift:
+        """How the camera saw the last parts, against how it saw the learnt ones; looked at after every part."""
+        tally = self._tallies.get(served.name)
+        recent = tally.measures if tally is not None and tally.sha256 == served.sha256 else ()
+        return camera_drift(list(recent), served.detector.model.measures, ALARM)
 
     def facts(self, served: Served) -> dict[str, Any]:
         """Counts since the start, and the rates of the last parts."""
@@ -84,4 +95,5 @@ class Observed:
             "rejects_p": None if drift is None else drift.rejects_p,
             "alarm": drift is not None and drift.rejects_p < ALARM,
             "drift": drift is not None and drift.is_drift,
+            "camera_drift": self.camera(served).is_drift,
         }

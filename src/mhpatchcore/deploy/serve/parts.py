@@ -79,6 +79,11 @@ class Parts:
         )
         return list(islice(found, limit))
 
+    def last(self, model: str, n: int) -> list[Part]:
+        """The newest scored parts of a model that have their image; any thread may ask."""
+        found = (part for part in [*self._by_id.values()][::-1] if part.model == model)
+        return list(islice((one for one in found if one.answer["score"] is not None and one.sent.size), n))
+
     def tell(self, kind: str, what: dict[str, Any]) -> None:
         """Send an event to all who listen."""
         event = f"event: {kind}\ndata: {json.dumps(what)}\n\n" if self._listening else ""

@@ -16,9 +16,11 @@ from PIL import Image
 
 from mhpatchcore.deploy.serve.images import as_source
 from mhpatchcore.deploy.serve.parts import Part
+from mhpatchcore.deploy.serve.refusals import unknown
 from mhpatchcore.deploy.serve.registry import Served
 from mhpatchcore.detector import Detector
 from mhpatchcore.inputs.window import Window, load_pixels
+from mhpatchcore.inspection.camera import typical_file
 from mhpatchcore.inspection.evidence import Evidence, NormalPatch, Place, explain
 from mhpatchcore.model.value import Model
 from mhpatchcore.report.captions import heat_unit
@@ -57,6 +59,15 @@ def picture(part: Part, longest: int = SCREEN, larger: bytes | None = None) -> b
     window = None if part.result is None else part.result.window
     with as_source(part.sent.content) as source:
         return _encoded(screen_pixels(source, window, longest), "JPEG")
+
+
+def reference(served: Served) -> bytes:
+    """A typical image of those that the model has learnt from, if its file is where it was: JPEG."""
+    model = served.detector.model
+    file = typical_file(model)
+    if file is None:
+        raise unknown("picture of what was learnt: the training images are not where they were")
+    return _encoded(screen_pixels(file, model.config.views[0].window), "JPEG")
 
 
 def heatmap(part: Part, result: Result, style: Style = "overlay") -> bytes:

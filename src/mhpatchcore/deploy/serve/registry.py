@@ -1,7 +1,8 @@
 """The models that are served: loaded and warmed up aside, then put in place of the old ones at once.
 
 Who scores holds a reference to a `Served`, so a swap drops no request: what has begun ends with the model that it began
-with.
+with. A file of another product does not take a model's place, unless that was told. A model whose file is overwritten
+by hand is kept among its versions.
 """
 
 from __future__ import annotations
@@ -10,27 +11,49 @@ import hashlib
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from threading import Lock
+from typing import Any
 
-from mhpatchcore.deploy.inbox_versions import replaced
+from mhpatchcore.deploy.inbox import Inbox
+from mhpatchcore.deploy.inbox_change import check_product, locked
+from mhpatchcore.deploy.inbox_file import InboxError
+from mhpatchcore.deploy.inbox_versions import is_kept, keep
 from mhpatchcore.deploy.serve.refusals import unknown
 from mhpatchcore.detector import Detector
 from mhpatchcore.errors import ModelFileError, UserError
-from mhpatchcore.model.file import check_file
+from mhpatchcore.model.file import check_file, to_bytes
 from mhpatchcore.runtime.memory import give_back
 from mhpatchcore.runtime.texts import without_paths
 
 SUFFIX = ".mhpc"
 log = logging.getLogger("mhpatchcore")
+FEW, WILD = 5, 1 / 3  # parts that say something, and the share of them whose verdict may change
 GONE = "its file is gone; the model is served from memory"
 Stamp = tuple[int, int, int]
 
 
+@dataclass(frozen=True)
+class Swap:
+    """What a new model made of the last parts: so many of them have another verdict now."""
+
+    parts: int
+    changed: int
+
+    @property
+    def is_wild(self) -> bool:
+        """Whether it may well be the wrong model."""
+        return self.parts >= FEW and self.changed > WILD * self.parts
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self) | {"is_wild": self.is_wild}
+
+
 @dataclass(frozen=True, eq=False)
 class Served:
-    """A model in service; `stamp` tells whether its file is still the one that was loaded."""
+    """A model in service; `stamp` tells whether its file is still the one that was loaded, `swap` what that changed."""
 
     name: str
     path: Path
@@ -38,24 +61,32 @@ class Served:
     sha256: str
     stamp: Stamp
     loaded_at: str
+    swap: Swap | None = None
 
 
 class Registry:
-    """Models by name, the stem of their file. Folders are looked through again at every `refresh`."""
+    """Models by name, the stem of their file. Folders are looked through again at every `refresh`.
 
-    def __init__(self, places: Iterable[str | Path]) -> None:
+    `compared` says what a model that is swapped in makes of the last parts; `swapped` is told of it.
+    """
+
+    def __init__(self, places: Iterable[str | Path], other_product: bool = False) -> None:
         self._places = tuple(Path(place) for place in places)
         self._lock = Lock()  # one loads at a time; reading needs none
         self._served: Mapping[str, Served] = {}
         self._problems: Mapping[str, str] = {}
         self._failed: dict[str, Stamp] = {}
+        self._other_product = other_product
+        self.compared: Callable[[Served], Swap | None] = lambda served: None
         self.swapped: Callable[[Served], None] = lambda served: None
-        for name, path in self._files().items():
-            self._served = {**self._served, name: load_served(name, path)}
-        if not self._served:
+        files = self._files()
+        if not files:
             raise UserError(
                 f"there is no model in {', '.join(map(str, self._places))}: fit one, FILE{SUFFIX}"
             )
+        self.inbox = Inbox.beside(next(iter(files.values())))
+        for name, path in files.items():
+            self._served = {**self._served, name: self._loaded(name, path)}
 
     @property
     def served(self) -> tuple[Served, ...]:
@@ -86,13 +117,6 @@ class Registry:
                     problems[name] = told
             self._problems = problems
 
-    def install(self, name: str, detector: Detector) -> Served:
-        """Write a model into its file, whose former content is kept among the versions, and serve it."""
-        with self._lock:
-            path = self[name].path
-            replaced(path, detector)
-            return self._put(load_served(name, path))
-
     def _refreshed(self, name: str, path: Path) -> str | None:
         """Load the file if it has changed; what is wrong with it."""
         try:
@@ -104,7 +128,8 @@ class Registry:
         if self._failed.get(name) == stamp:
             return self._problems.get(name)
         try:
-            self._put(load_served(name, path))
+            self._keep(name)
+            self._put(self._loaded(name, path))
             return None
         except UserError as error:
             self._failed[name] = stamp
@@ -112,13 +137,42 @@ class Registry:
             log.warning("%s: %s", name, told)
             return told
 
-    def _put(self, served: Served) -> Served:
+    def _put(self, served: Served) -> None:
         self._served = {**self._served, served.name: served}
         self._failed.pop(served.name, None)
         log.info("%s: model %s is served", served.name, served.sha256[:12])
+        swap = self.compared(served)  # the line need not wait for that
+        if swap is not None:
+            served = replace(served, swap=swap)
+            self._served = {**self._served, served.name: served}
+            if swap.is_wild:
+                told = "%s: model %s has another verdict on %d of the last %d parts: is it the right one?"
+                log.warning(told, served.name, served.sha256[:12], swap.changed, swap.parts)
         self.swapped(served)
         give_back()  # loading leaves much behind
+
+    def _loaded(self, name: str, path: Path) -> Served:
+        """The model in a file, unless it is one of another product and nobody has said that it is meant."""
+        served, journal = load_served(name, path), self.inbox.journal
+        known, is_told = "", self._other_product
+        if name in self._served:
+            known = self._served[name].detector.model.product
+        with suppress(InboxError):  # verdicts do not depend on it
+            known = known or journal.product(name)
+            is_told = is_told or journal.is_told(name, served.sha256)
+        if not is_told:
+            check_product(path, known, served.detector.model.product)
         return served
+
+    def _keep(self, name: str) -> None:
+        """Keep the model in service, whose file is no longer there."""
+        served = self._served.get(name)
+        if served is not None and not is_kept(served.path, served.sha256):
+            content = to_bytes(served.detector.model)
+            with suppress(UserError):
+                if hashlib.sha256(content).hexdigest() == served.sha256:
+                    with locked(served.path):
+                        keep(served.path, content, served.sha256)
 
     def _files(self) -> dict[str, Path]:
         found: dict[str, Path] = {}

@@ -18,12 +18,17 @@ class Problem(BaseModel):
 
 
 class RegionAnswer(BaseModel):
-    """A place above the threshold: its box (top, left, bottom, right) in pixels, area, peak, and where that is."""
+    """A place above the threshold: its box (top, left, bottom, right) in pixels, area, peak, and where that is.
+
+    `name` is that of the known defect it looks like, or "unknown", and `sure` how sure that is, from 0 to 1.
+    """
 
     box: list[int]
     area: int
     peak: float
     peak_at: list[int]
+    name: str | None = None
+    sure: float | None = None
 
 
 class SecondsAnswer(BaseModel):
@@ -50,10 +55,13 @@ class PartAnswer(BaseModel):
     p_value: float | None
     verdict: Verdict
     is_rejected: bool | None
+    defect: str | None = None
+    is_like_known: bool | None = None
     reason: str | None
     trial: bool
     size: list[int] | None
     regions: list[RegionAnswer]
+    camera: dict[str, float | None] | None
     seconds: SecondsAnswer
     heatmap: str | None = None
     evidence: dict[str, Any] | None = None
@@ -98,12 +106,21 @@ class RejectedAnswer(Problem):
     results: list[PartAnswer] | None = None
 
 
+class SwapAnswer(BaseModel):
+    """What the last swap did to the verdicts on the last parts; a wild one may be the wrong model."""
+
+    parts: int
+    changed: int
+    is_wild: bool
+
+
 class ModelAnswer(BaseModel):
     """A model in service."""
 
     model_config = ConfigDict(extra="allow")
     name: str
     file: str
+    product: str
     sha256: str
     threshold: float | None
     false_alarm: float
@@ -121,6 +138,7 @@ class ModelAnswer(BaseModel):
     alarm: bool
     drift: bool
     problem: str | None
+    swap: SwapAnswer | None
 
 
 class RateAnswer(BaseModel):
@@ -130,13 +148,6 @@ class RateAnswer(BaseModel):
     threshold: float
     share: float
     recent_share: float | None
-
-
-class RateAsked(BaseModel):
-    """The share of good parts that may be rejected."""
-
-    model_config = ConfigDict(json_schema_extra={"example": {"false_alarm": 0.01}})
-    false_alarm: float
 
 
 BINARY: dict[str, Any] = {"schema": {"type": "string", "format": "binary"}}
@@ -158,12 +169,6 @@ SCORE_BODY: dict[str, Any] = {
                 }
             },
         },
-    }
-}
-RATE_BODY: dict[str, Any] = {
-    "requestBody": {
-        "required": True,
-        "content": {"application/json": {"schema": RateAsked.model_json_schema()}},
     }
 }
 INFER_BODY: dict[str, Any] = {

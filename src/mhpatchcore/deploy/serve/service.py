@@ -52,10 +52,11 @@ class Service:
         limits: Limits | None = None,
         token: str | None = None,
         record: Record | None = None,
+        other_product: bool = False,
     ) -> Service:
         """Load the models (files, or folders of them), and the last parts of the record."""
         limits = limits or Limits()
-        models, pool = Registry(places), Pool(limits)
+        models, pool = Registry(places, other_product), Pool(limits)
         parts, receiving = Parts(limits.kept_parts, limits.kept_bytes), Receiving(limits.receiving_bytes)
         for answer, image in record.newest(limits.kept_parts, limits.kept_bytes) if record else ():
             parts.keep(Part(answer, Sent(image or b"", answer["name"], answer["part"])))

@@ -12,14 +12,12 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import JSONResponse, Response
 
 from mhpatchcore.deploy.serve import answers, drawn, pictures, schema
-from mhpatchcore.deploy.serve.bodies import images_of, json_of, name_in
+from mhpatchcore.deploy.serve.bodies import images_of, name_in
 from mhpatchcore.deploy.serve.images import Sent
 from mhpatchcore.deploy.serve.parts import Part
 from mhpatchcore.deploy.serve.pool import Deadline
-from mhpatchcore.deploy.serve.refusals import Refused, not_allowed, unreadable
-from mhpatchcore.deploy.serve.registry import in_its_place
+from mhpatchcore.deploy.serve.refusals import Refused, not_allowed
 from mhpatchcore.deploy.serve.service import Service
-from mhpatchcore.errors import UserError
 from mhpatchcore.runtime.texts import representable
 
 SLOWED = 1.0  # seconds that an answer to a wrong token takes
@@ -130,38 +128,23 @@ async def rates(name: str, service: Known) -> JSONResponse:
     return JSONResponse(answers.rates(served.detector.calibration, service.observed.scores(served)))
 
 
-@router.put(
-    "/models/{name}/threshold",
-    responses=schema.answers(schema.ModelAnswer, 404, 409, 413, 415, 422),
-    openapi_extra=schema.RATE_BODY,
-)
-async def set_threshold(name: str, request: Request, service: Known) -> JSONResponse:
-    """Set another rate of false alarms. The model file is written anew, with the step in its history."""
-    served = service.models[name]
-    asked = await json_of(request, service.limits)
-    rate = asked.get("false_alarm") if isinstance(asked, dict) else None
-    if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate < 1:
-        raise unreadable('give a rate between 0 and 1: {"false_alarm": 0.01}')
-    if not served.detector.calibration.n:
-        raise Refused(
-            409, "no calibration", "the model has no calibration scores: calibrate it with images first"
-        )
-    new = served.detector.calibrated(float(rate))
-    try:
-        served = await asyncio.to_thread(service.models.install, name, new)
-    except UserError as error:
-        raise Refused(409, "not written", in_its_place(error, served.path)) from error
-    return JSONResponse(service.facts(served))
-
-
 @router.get("/models/{name}/drift", responses=schema.problems(404))
 async def drift(name: str, service: Known) -> JSONResponse:
-    """The scores of the last parts against those of the calibration: has the line changed?"""
+    """The last parts against those of the calibration: have the scores changed, or how the camera sees them?"""
     served = service.models[name]
     found = service.observed.drift(served)
     scores = service.observed.scores(served)
     told = {"n": 0, "verdict": "no parts to compare yet"} if found is None else found.to_json()
-    return JSONResponse(representable(told | {"scores": scores}))
+    camera = service.observed.camera(served).to_json()
+    return JSONResponse(representable(told | {"scores": scores, "camera": camera}))
+
+
+@router.get(
+    "/models/{name}/reference.jpg", response_class=Response, responses=schema.problems(404, 422, 429, 503)
+)
+async def reference(name: str, request: Request, service: Known) -> Response:
+    """A typical image of those that were learnt, to be looked at beside one of the last parts."""
+    return Response(await drawn.reference(request, service, service.models[name]), media_type="image/jpeg")
 
 
 async def _add_extras(
