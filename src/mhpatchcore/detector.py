@@ -296,12 +296,9 @@ class Detector:
             views=views,
             window=self.config.views[0].window,
             area=source.area,
-<<<<<<< HEAD
             measures=tuple(measures.tolist()),
-=======
             names=self.model.defects.names,
             likeness_limit=self.likeness_limit,
->>>>>>> teach
         )
 
     def with_roi(self, roi: Any) -> Detector:

@@ -5,11 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-<<<<<<< HEAD
-from math import isfinite, nan
-=======
-from math import inf, isfinite
->>>>>>> teach
+from math import inf, isfinite, nan
 from typing import Any, Literal
 
 import numpy as np
@@ -36,14 +32,10 @@ class Result:
 
     `map` and `mask` have the size of the original image and are made when first asked for. A model that has not been
     calibrated has no threshold (infinity): it scores images, but does not judge them. `window` says which values of
-<<<<<<< HEAD
     the image were black and white, for pictures of it; outside of its `area` of interest the map is empty. `measures`
     say how the camera saw it.
-=======
-    the image were black and white, for pictures of it; outside of its `area` of interest the map is empty. `names` are
-    those of the known defects, by which regions are named; an image that is more like one of them than
+    `names` are those of the known defects, by which regions are named; an image that is more like one of them than
     `likeness_limit` is rejected too.
->>>>>>> teach
     """
 
     path: str | None
@@ -54,7 +46,8 @@ class Result:
     views: tuple[ViewScores, ...]
     window: Window | None = None
     area: Area | None = None
-<<<<<<< HEAD
+    names: tuple[str, ...] = ()
+    likeness_limit: float = inf
     measures: tuple[float, ...] = (nan,) * len(MEASURES)
 
     @property
@@ -62,10 +55,6 @@ class Result:
         """The measures by their names; None where one cannot be told."""
         known = zip(MEASURES, self.measures, strict=True)
         return {name: value if isfinite(value) else None for name, value in known}
-=======
-    names: tuple[str, ...] = ()
-    likeness_limit: float = inf
->>>>>>> teach
 
     @property
     def verdict(self) -> Verdict:

@@ -39,11 +39,10 @@ from mhpatchcore.inputs.sources import ImageLike, list_images
 from mhpatchcore.result import UNREADABLE, Result
 from mhpatchcore.runtime.files import csv_text
 
-<<<<<<< HEAD
-COLUMNS = ("image", "score", "threshold", "verdict", "is_rejected", "p_value", "regions", "error", *MEASURES)
-=======
-COLUMNS = ("image", "score", "threshold", "verdict", "is_rejected", "p_value", "defect", "regions", "error")
->>>>>>> teach
+COLUMNS = (
+    *("image", "score", "threshold", "verdict", "is_rejected", "p_value", "defect", "regions", "error"),
+    *MEASURES,
+)
 ANOMALY_FOUND, NO_THRESHOLD = 1, 7
 
 

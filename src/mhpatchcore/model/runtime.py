@@ -15,11 +15,7 @@ from mhpatchcore.calibration.threshold import Calibration, threshold_at
 from mhpatchcore.config import Config
 from mhpatchcore.fitting.scale import Scale
 from mhpatchcore.fitting.tasks import Scored, scored_by
-<<<<<<< HEAD
 from mhpatchcore.inputs.views import Opened, whole_view
-=======
-from mhpatchcore.inputs.views import Opened
->>>>>>> teach
 from mhpatchcore.runtime.arrays import Array, Floats, Mask
 from mhpatchcore.runtime.parallel import one_blas_thread
 from mhpatchcore.scoring.combining import Rule, combined_score
@@ -85,16 +81,11 @@ class Runtime:
                 one = self.score(scale, sessions[scale], pixels, placed.inside, let_go=is_last)
                 scores.append(one.score)
                 judged.append(rule.view(scale, placed.where, placed.inside, one.judged))
-<<<<<<< HEAD
-                nearest.append(replace(judged[-1], distances=one.nearest))
-        score = combined_score(rule.score, scores, judged)
-        return score, tuple(nearest), source.measures(whole, shown)
-=======
                 known = None if one.z is None else likenesses(one.z, self.known[scale])
                 known = None if known is None else known.reshape(-1, *head.grid)
                 nearest.append(replace(judged[-1], distances=one.nearest, known=known))
-        return combined_score(rule.score, scores, judged), tuple(nearest)
->>>>>>> teach
+        score = combined_score(rule.score, scores, judged)
+        return score, tuple(nearest), source.measures(whole, shown)
 
     def score(
         self, scale: int, session: Any, view: Array, inside: Mask | None = None, let_go: bool = False

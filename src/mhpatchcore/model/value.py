@@ -25,19 +25,12 @@ from mhpatchcore.scoring.known_defects import NO_DEFECTS, KnownDefects
 class Model:
     """Backbone, metric and bank of every scale, the calibration, and where all of it comes from.
 
-<<<<<<< HEAD
     `images` names the training images; `hashes` and `thumbnails` (n, 64) tell them from others, and `measures` (n, m)
     say how the camera saw them. A bank row's origin (image, view, row, column) points into them. `n_learnt` of them
     were learnt from: all but the broken and the held-out ones. `history` says what was done when; `excluded` are images
     that were left out of a fit because they stood too far from the others. `product` is the name of what it inspects,
-    empty where nobody has said so: models of different products do not take each other's place.
-=======
-    `images` names the training images; `hashes` and `thumbnails` (n, 64) tell them from others. A bank row's origin
-    (image, view, row, column) points into them. `n_learnt` of them were learnt from: all but the broken and the
-    held-out ones. `history` says what was done when; `excluded` are images that were
-    left out of a fit because they stood too far from the others. `product` is the name of what it inspects, empty where
-    nobody has said so: models of different products do not take each other's place. `defects` are those it was taught.
->>>>>>> teach
+    empty where nobody has said so: models of different products do not take each other's place. `defects`
+    are those it was taught.
     """
 
     config: Config
@@ -72,24 +65,8 @@ class Model:
         thumbnails = _rows([one.thumbnails for one in earlier], fitted.thumbnails, new, no_thumbnail)
         measures = _rows([one.measures for one in earlier], fitted.measures, new, no_measures)
         learnt = sum(one.learnt for one in earlier) + len(fitted.images)
-<<<<<<< HEAD
-        told = (images, hashes, thumbnails, measures, learnt, history, excluded, product)
+        told = (images, hashes, thumbnails, measures, learnt, history, excluded, product, defects)
         return Model(config, fitted.scales, fitted.calibration, *told)
-=======
-        return Model(
-            config,
-            fitted.scales,
-            fitted.calibration,
-            images,
-            hashes,
-            thumbnails,
-            learnt,
-            history,
-            excluded,
-            product,
-            defects,
-        )
->>>>>>> teach
 
     @property
     def rows(self) -> int:
