@@ -37,7 +37,9 @@ def service(model: Path) -> Iterator[tuple[int, int]]:
     command = [sys.executable, "-m", "mhpatchcore", "serve", str(model), "--port", str(port)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        while process.poll() is None:
+        while True:
+            if process.poll() is not None:
+                raise RuntimeError(f"the service has ended: {' '.join(command)}")
             try:
                 socket.create_connection(("127.0.0.1", port)).close()
                 break

@@ -11,11 +11,14 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from itertools import chain
 from pathlib import Path
 
 from benchmarks.stress import configurations, images, models, networks, weights
 from benchmarks.stress.faults import COMMANDS, run_faults
 from benchmarks.stress.processes import HARMLESS, REFUSED, Tally, run_trials
+from benchmarks.stress.record_faults import COMMAND as RECORD
+from benchmarks.stress.record_faults import run_record_faults
 from mhpatchcore.runtime.parallel import available_cores
 
 FAMILIES = {
@@ -77,10 +80,11 @@ def _show(tally: Tally, wanted: int) -> None:
 def _faults(step: int, until: float) -> int:
     """A line for each command: how many writes of it failed in each way; the number of wrong ends."""
     with tempfile.TemporaryDirectory(prefix="mhpatchcore-stress-") as folder:
-        trials: dict[str, Counter[str]] = {name: Counter() for name in COMMANDS}
+        trials: dict[str, Counter[str]] = {name: Counter() for name in (*COMMANDS, RECORD)}
         through: set[tuple[str, str]] = set()
         wrong = []
-        for struck in run_faults(Path(folder), dict.fromkeys(COMMANDS, step), until):
+        of_models = run_faults(Path(folder), dict.fromkeys(COMMANDS, step), until)
+        for struck in chain(run_record_faults(Path(folder), step, until), of_models):
             trials.setdefault(struck.command, Counter())[struck.kind] += struck.reached
             if struck.problem:
                 wrong.append(struck)

@@ -10,6 +10,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
@@ -144,6 +145,18 @@ def test_verdicts_wait_while_the_disk_fails(
     record.close()
     assert [int(one["id"], 16) for one in verdicts(record.path, Query())] == [0, 1, 2, 3, 4, 5]
     assert len([one for one in caplog.records if "cannot be recorded now" in one.message]) == 1
+
+
+def test_what_hangs_at_the_end_counts_as_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recording, "CLOSING", 0.2)
+    hangs = threading.Event()
+    monkeypatch.setattr(recording, "_add", lambda *_: hangs.wait(20))
+    record = Record(tmp_path / "v.sqlite")
+    for i in range(3):
+        record.add(answer(i), None)
+    record.close()
+    hangs.set()
+    assert record.lost == 3
 
 
 def test_a_record_that_is_moved_away_is_begun_anew(tmp_path: Path) -> None:

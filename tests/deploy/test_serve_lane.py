@@ -5,15 +5,21 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Coroutine
+from pathlib import Path
 from typing import Any
 
 import pytest
+from services import good, png, write_model
 
 from mhpatchcore.deploy.serve import lane as lanes
+from mhpatchcore.deploy.serve.app import create_app
+from mhpatchcore.deploy.serve.images import Sent
 from mhpatchcore.deploy.serve.lane import Lane
 from mhpatchcore.deploy.serve.limits import Limits
 from mhpatchcore.deploy.serve.pool import Deadline, Pool
 from mhpatchcore.deploy.serve.refusals import Refused
+from mhpatchcore.deploy.serve.service import Service
+from mhpatchcore.report.drawing import SCREEN
 
 LIMITS = Limits(workers=1)
 
@@ -102,6 +108,46 @@ def test_what_nobody_waits_for_is_not_made(monkeypatch: pytest.MonkeyPatch) -> N
         await asyncio.sleep(0.05)
         await scoring.end()
         assert await stays == b"both" and made == ["both"]
+
+    run(work())
+
+
+def test_who_goes_away_takes_the_wish_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lanes, "PATIENCE", 20.0)
+
+    async def work() -> None:
+        app = create_app([write_model(tmp_path / "vial.mhpc")], LIMITS)
+        service: Service = app.state.service
+        (part,) = await service.score("vial", [Sent(png(good()))])
+        scoring = Scoring(service.pool)
+        await asyncio.sleep(0)
+        left, statuses = asyncio.Event(), list[int]()
+
+        async def receive() -> dict[str, Any]:
+            await left.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message: Any) -> None:
+            statuses.extend([message["status"]] if "status" in message else [])
+
+        path = f"/v1/parts/{part.id}/image.jpg"
+        scope = {
+            "type": "http",
+            "method": "GET",
+            "path": path,
+            "headers": [],
+            "query_string": b"",
+            "client": None,
+        }
+        asking = asyncio.create_task(app(scope, receive, send))
+        await asyncio.sleep(0.2)
+        assert not asking.done()  # it waits for the part that is scored
+        left.set()
+        await asking
+        assert statuses == [499]
+        await scoring.end()
+        await asyncio.sleep(0.2)
+        assert service.lane.known((part.id, "image", SCREEN)) is None  # nobody made it
 
     run(work())
 

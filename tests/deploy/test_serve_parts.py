@@ -17,6 +17,7 @@ from PIL import Image
 from services import bad, good, png, write_model
 
 from mhpatchcore.deploy.record import Keeping, Query, Record, verdicts
+from mhpatchcore.deploy.serve import lane
 from mhpatchcore.deploy.serve import service as serving
 from mhpatchcore.deploy.serve.app import create_app
 from mhpatchcore.deploy.serve.limits import Limits
@@ -110,6 +111,17 @@ def test_after_a_deadline_a_part_is_rejected(client: TestClient) -> None:
     asked = {"inputs": [tensor], "outputs": [{"name": "verdict"}, {"name": "is_rejected"}, {"name": "score"}]}
     late = client.post("/v2/models/vial/infer", json=asked, params={"deadline_ms": 0.001}).json()["outputs"]
     assert [one["data"] for one in late] == [["rejected"], [True], [None]]
+
+
+def test_a_verdict_is_told_also_where_its_picture_cannot_be_made(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lane, "MOST_WAITING", 0)  # the lane is full
+    asked = {"map": "png", "evidence": True}
+    (part,) = client.post(SCORE, content=png(bad()), params=asked).json()["results"]
+    assert part["verdict"] == "rejected" and "heatmap" not in part
+    answer = client.post(SCORE, content=png(bad()), headers={"Accept": "image/png"})
+    assert answer.json()["results"][0]["verdict"] == "rejected"
 
 
 def test_trials_do_not_count_as_production(client: TestClient) -> None:

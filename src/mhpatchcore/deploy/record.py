@@ -120,6 +120,7 @@ class Record:
         self.path, self._keeping = path, keeping or Keeping()
         self.lost, self.problem = 0, ""
         self._waiting: queue.Queue[Entry | None] = queue.Queue(MOST_WAITING)
+        self._batch: list[Entry] = []  # what is being written
         self._ending = threading.Event()
         with closing(_made(path)):
             pass
@@ -157,34 +158,33 @@ class Record:
             self._waiting.put_nowait(None)  # wakes the thread up
         self._thread.join(CLOSING)
         if self._thread.is_alive():
-            self._lose(self.waiting)
+            self._lose(len(self._batch) + len(list(self._drained(MOST_WAITING))))
 
     def _write(self) -> None:
-        batch: list[Entry] = []
         db: sqlite3.Connection | None = None
-        while batch or not (self._ending.is_set() and self._waiting.empty()):
-            batch = batch or self._batch()
+        while self._batch or not (self._ending.is_set() and self._waiting.empty()):
+            self._batch = self._batch or self._taken()
             try:
                 if db is None or not self.path.exists():
                     db = _made(self.path)
-                _add(db, batch, self._keeping)
-                batch, self.problem = [], ""
+                _add(db, self._batch, self._keeping)
+                self._batch, self.problem = [], ""
             except (sqlite3.Error, UserError) as error:
                 if not self.problem:
                     log.error("verdicts cannot be recorded now, and wait: %s", error)
                 self.problem, db = str(error), None
                 if self._ending.is_set():
-                    self._lose(len(batch) + len(list(self._drained(MOST_WAITING))))
+                    self._lose(len(self._batch) + len(list(self._drained(MOST_WAITING))))
                     return
                 self._ending.wait(AGAIN)
             except Exception:  # one batch must not end the record
                 log.exception("verdicts cannot be recorded")
-                self._lose(len(batch))
-                batch = []
+                self._lose(len(self._batch))
+                self._batch = []
         if db is not None:
             db.close()
 
-    def _batch(self) -> list[Entry]:
+    def _taken(self) -> list[Entry]:
         """All that waits, once there is something."""
         first = self._waiting.get()
         return [*([] if first is None else [first]), *self._drained(AT_ONCE - 1)]

@@ -52,13 +52,15 @@ async def part_heatmap(
 @router.get("/parts/{id_}/evidence.png", response_class=Response, responses=PICTURE)
 async def part_evidence_picture(id_: str, request: Request, service: Known) -> Response:
     """One picture of the normal patches that the part was compared with."""
-    return _kept(await drawn.evidence_figure(request, service, service.parts[id_]), "image/png")
+    figure = await drawn.evidence_figure(request, service, service.parts[id_])
+    return Response(figure, media_type="image/png")
 
 
 @router.get("/parts/{id_}/evidence.json", responses=PICTURE)
 async def part_evidence(id_: str, request: Request, service: Known) -> Response:
     """The same in numbers, each patch with a small picture."""
-    return _kept(await drawn.evidence(request, service, service.parts[id_]), "application/json")
+    facts = await drawn.evidence(request, service, service.parts[id_])
+    return Response(facts, media_type="application/json")
 
 
 @router.get("/parts/{id_}", responses=schema.answers(schema.PartAnswer, 404))
@@ -91,5 +93,5 @@ async def _stream(service: Service) -> AsyncIterator[str]:
 
 
 def _kept(content: bytes, kind: str) -> Response:
-    """A picture that will not change."""
+    """A picture that will not change, as evidence does with the model."""
     return Response(content, media_type=kind, headers={"Cache-Control": "private, max-age=3600, immutable"})

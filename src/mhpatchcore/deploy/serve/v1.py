@@ -110,7 +110,7 @@ async def score(
     if not several and alone.refused is not None and alone.refused.status != 200:
         return rejected(alone)
     extras = [dict[str, Any]() for _ in parts]
-    with suppress(TimeoutError):  # a verdict in time matters more than its picture
+    with suppress(TimeoutError, Refused):  # a verdict matters more than its picture
         async with asyncio.timeout_at(deadline.at):
             if alone.result is not None and len(parts) == 1 and _wants_png(request):
                 png = await drawn.heat(request, service, alone, "overlay")
