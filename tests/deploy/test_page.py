@@ -234,7 +234,7 @@ def test_nobody_is_kept_out_and_nothing_overlaps(browser: Any, url: str, images:
     service.label(service.parts()[1]["id"], "good", who=LONG, note=LONG)
     for wide, tall in ((1400, 900), (390, 844)):
         page = opened(browser, service, wide, tall, scheme)
-        parts(page, 5)
+        parts(page, 5).first.click()
         page.keyboard.press("d" if wide > 1000 else "g")
         playwright.expect(page.locator("#strip .part-label").first).not_to_be_empty()
         playwright.expect(page.locator("#places img").first).to_be_visible()

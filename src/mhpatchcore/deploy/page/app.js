@@ -7,7 +7,7 @@ import { drawLearn, prepareLearn } from "./learn.js";
 import { loadAll, partScored, prepareModel } from "./model.js";
 import { label, prepareLabel, undo } from "./label.js";
 import { preparePart, toggle } from "./part.js";
-import { addParts, changed, choose, loadModel, loadLabels, loadModels, loadParts, on, select, shownParts, state } from "./state.js";
+import { addParts, changed, choose, loadLabels, loadModel, loadModels, loadParts, on, select, shownParts, state } from "./state.js";
 import { follow, followed, move, prepareStrip } from "./strip.js";
 import { prepareZoom, zoom } from "./zoom.js";
 
@@ -184,7 +184,7 @@ async function start() {
     await loadModels();
     await Promise.all([loadModel(), loadParts()]);
     const first = shownParts()[0];
-    if (first && !state.selected) select(first.id);
+    if (first && !state.selected) select(first.id, true);
     show();
   } catch (error) {
     toast(error.message, "bad");

@@ -1,7 +1,7 @@
 // A change of the model: made in the background, shown on every labelled part, then accepted or discarded.
 
 import { json, lazily } from "./api.js";
-import { announce, dialog, glyph, h, num, percent, toast, word } from "./dom.js";
+import { announce, clipped, dialog, glyph, h, num, percent, toast, word } from "./dom.js";
 import { loadModel, loadModels, state } from "./state.js";
 
 const PHASES = {
@@ -147,7 +147,7 @@ function table(effects) {
       h(
         "th",
         { scope: "row" },
-        h("span", { class: "name" }, one.part || one.name),
+        h("span", { class: "name" }, clipped(one.part || one.name)),
         h("span", { class: `tag ${one.label}` }, one.label),
         one.learnt && h("span", { class: "tag" }, "learnt"),
       ),

@@ -9,7 +9,7 @@ export const state = {
   parts: [], // the newest first, of all models
   labels: [], // the inbox of the model
   selected: null, // the id of a part
-  chosen: true, // whether a person has chosen it, and not the line that went on
+  chosen: false, // whether a person has chosen it, and not the line that went on
   previous: null, // the one that was shown before the line went on
   filter: "all",
   sort: "newest",
@@ -89,7 +89,7 @@ export async function loadParts() {
 export async function choose(name) {
   state.model = name;
   localStorage.setItem("model", name);
-  [state.selected, state.chosen, state.previous] = [shownParts()[0]?.id ?? null, true, null];
+  [state.selected, state.chosen, state.previous] = [shownParts()[0]?.id ?? null, false, null];
   state.details = null;
   changed("models", "parts", "selected");
   await loadModel();
