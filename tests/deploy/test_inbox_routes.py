@@ -80,7 +80,7 @@ def test_a_label_keeps_what_was_said(client: TestClient, model: Path) -> None:
     said = client.get(f"/v1/inbox/{id_}/statements").json()
     assert [(one["label"], one["who"], one["note"]) for one in said] == [
         (None, "Cy", "twice"),
-        ("defect", "Ada", "dust"),
+        ("defect", "", "dust"),
         ("good", "Ada", "dust"),
     ]
     back = client.patch(f"/v1/inbox/{id_}", json={"label": "good", "who": "Di"})

@@ -199,13 +199,11 @@ class Inbox:
             raise NoSuchPartError(id)
         return found
 
-    def relabel(
-        self, id: int, label: str | None = None, *, who: str | None = None, note: str | None = None
-    ) -> Part:
-        """Correct what was said of a part, or bring a withdrawn label back; what is not given stays."""
+    def relabel(self, id: int, label: str | None = None, *, who: str = "", note: str | None = None) -> Part:
+        """Correct what was said of a part, or bring a withdrawn label back; a label or note that is not given stays."""
         given = {
             "label": label and _checked_label(label),
-            "who": None if who is None else checked_text("who", who),
+            "who": checked_text("who", who),
             "note": None if note is None else checked_text("note", note),
         }
         with opened(self.path, write=True) as db:
@@ -214,15 +212,14 @@ class Inbox:
                 raise NoSuchPartError(id)
             return _said(db, id, before | {key: value for key, value in given.items() if value is not None})
 
-    def withdraw(self, id: int, *, who: str = "", note: str = "") -> Part:
-        """Take back what was said of a part, as it was until then: it counts no more."""
+    def withdraw(self, id: int, *, who: str = "", note: str = "") -> None:
+        """Take back what was said of a part: it counts no more."""
         given = {"label": None, "who": checked_text("who", who), "note": checked_text("note", note)}
-        part = self.part(id)
         with opened(self.path, write=True) as db:
             before = _newest(db, id)
-            if before is not None:
-                _say(db, id, before | given)
-        return part
+            if before is None or before["label"] is None:
+                raise NoSuchPartError(id)
+            _say(db, id, before | given)
 
     def _make_room(self, db: sqlite3.Connection, n: int) -> None:
         """Refuse more than all of it may take; images whose label was withdrawn go first."""

@@ -21,8 +21,8 @@ from pathlib import Path
 from mhpatchcore.deploy.inbox_file import InboxError
 from mhpatchcore.deploy.inbox_journal import Change, Journal
 from mhpatchcore.deploy.inbox_versions import UNDO, folder_of, keep, learnt_of, prune, sha256_of
-from mhpatchcore.errors import ModelFileError, UserError, in_one_line
-from mhpatchcore.model.file import from_bytes
+from mhpatchcore.errors import UserError, in_one_line
+from mhpatchcore.model.file import from_bytes, read_file
 from mhpatchcore.model.product import OtherProductError, differ
 from mhpatchcore.runtime.files import atomic_path, give_to_owner_of, make_folder, remove_abandoned
 
@@ -56,17 +56,18 @@ def changed(
     new, after = from_bytes(content, str(path)), hashlib.sha256(content).hexdigest()
     with locked(path):
         settle(journal, path)
-        old = path.read_bytes()
+        old, _ = read_file(path)
         before = hashlib.sha256(old).hexdigest()
         if before != instead_of:
             raise ModelChangedError(f"{path.name} has changed meanwhile: look at a new preview")
         if before == after:
             return after
-        threshold, product = _present(old, path)
+        present = from_bytes(old, str(path))
         if what != UNDO:
-            check_product(path, journal.product(path.stem), product)
-        journal.found(path.stem, before, threshold, product)
-        values = (before, after, threshold, new.calibration.threshold, new.product)
+            check_product(path, journal.product(path.stem), present.product)
+        thresholds = present.calibration.threshold, new.calibration.threshold
+        journal.found(path.stem, before, thresholds[0], present.product)
+        values = (before, after, *thresholds, new.product)
         intent = journal.intend(Change(path.stem, what, who, note, *values))
         try:
             first()
@@ -111,8 +112,8 @@ def check_product(path: Path, known: str, product: str) -> None:
     """Refuse a model of another product than the one that was in its place."""
     if differ(known, product):
         raise OtherProductError(
-            f"{path} is a model of {in_one_line(product)}, and was one of {in_one_line(known)}: put the right file "
-            "there, or start `serve` or `watch` with --other-product"
+            f"{path} is a model of {in_one_line(product)}, and was one of {in_one_line(known)}: `inbox undo` puts an "
+            "earlier one back; if it is meant, start `serve` or `watch` with --other-product"
         )
 
 
@@ -138,11 +139,3 @@ def _is_there(path: Path, sha256: str) -> bool:
     with suppress(OSError):
         return hashlib.sha256(path.read_bytes()).hexdigest() == sha256
     return False
-
-
-def _present(content: bytes, path: Path) -> tuple[float | None, str]:
-    """The threshold and the product of the model that is to go; one that is damaged has none."""
-    with suppress(ModelFileError):
-        model = from_bytes(content, str(path))
-        return model.calibration.threshold, model.product
-    return None, ""

@@ -204,7 +204,8 @@ def _effects(
     ):
         for done, part in enumerate(parts, start=1):
             file = _written(inbox, part, temporary)
-            results = [detector.score(file) for detector in (before, after)]
+            # on one core each, as the service scores
+            results = [detector.score_opened(detector.opened(file)) for detector in (before, after)]
             outcomes = (Outcome(one.score, one.verdict) for one in results)
             effects.append(
                 Effect(part.id, part.name, part.part, part.label, part.sha256 in learnt, *outcomes)

@@ -18,7 +18,7 @@ from typing import Any
 
 from mhpatchcore.deploy.inbox_journal import Journal
 from mhpatchcore.errors import ModelFileError, UserError
-from mhpatchcore.model.file import document_of
+from mhpatchcore.model.file import document_of, read_file
 from mhpatchcore.runtime.files import atomic_path
 
 FOLDER, LEARNT = "versions", "learnt"
@@ -111,7 +111,7 @@ def earlier_version(journal: Journal, path: Path, version: int | None = None) ->
 
 def content_of(version: Version) -> bytes:
     """The file of a version, as it was."""
-    content = version.path.read_bytes()
+    content, _ = read_file(version.path)
     if hashlib.sha256(content).hexdigest() != version.sha256:
         raise ModelFileError(f"{version.path} is damaged: choose another version")
     return content

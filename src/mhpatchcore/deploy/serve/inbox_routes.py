@@ -120,7 +120,7 @@ async def correct(id_: int, request: Request, service: Known, jobs: Working) -> 
     """Correct a label, or a note."""
     asked = await object_of(request, service)
     label = _label(asked) if "label" in asked else None
-    who, note = (text_of(asked, name) if name in asked else None for name in ("who", "note"))
+    who, note = text_of(asked, "who"), text_of(asked, "note") if "note" in asked else None
     part = await done(lambda: jobs.inbox.relabel(_known(id_), label, who=who, note=note))
     return JSONResponse(_facts(service, part))
 
