@@ -99,7 +99,7 @@ def test_suspicious_images_are_excluded_by_number_or_share(
 def test_shares_in_other_commands(run: Run, tmp_path: Path) -> None:
     model, folder = tmp_path / "part.mhpc", write_vials(tmp_path / "new", 3, first=20)
     small_detector().save(model)
-    assert "about 30.00% of good parts" in run("calibrate", model, "--false-alarm", "30%").out
+    assert "about 30% of good parts" in run("calibrate", model, "--false-alarm", "30%").out
     ran = run("monitor", model, folder, "--significance", "1%")
     assert ran.code == 0, ran.err
     assert_one_line_error(run("monitor", model, folder, "--significance", "often"), 2, "--significance", "5%")

@@ -156,7 +156,9 @@ def test_k_means_cannot_be_merged() -> None:
 def test_models_of_different_products_are_not_merged(models: list[Detector]) -> None:
     a, b, c = models
     bottle, plate = with_changes(a, product="bottle"), with_changes(b, product="plate")
-    with pytest.raises(UserError, match=r"different products, (bottle and plate|plate and bottle).*name=NAME"):
+    with pytest.raises(
+        UserError, match=r"different products, (bottle and plate|plate and bottle).*name=NAME"
+    ):
         bottle.merged(plate)
     assert (
         bottle.merged(c).model.product == c.merged(bottle).model.product == "bottle"

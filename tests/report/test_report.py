@@ -358,7 +358,7 @@ def test_wording_of_shares_and_promises(vials: Dataset) -> None:
     assert wording.number(nan) == "–" and wording.number(None) == "–" and wording.number(1e-8) == "1e-08"
     detector = small_detector()
     told = wording.promise(evaluate(detector, vials), detector)
-    assert "set from 8 good images" in told and "cannot support the 1 %" in told
+    assert "set from 8 good images" in told and "about 3 % of good parts, 0 % to" in told
     assert "in nine of ten cases" in told
 
 

@@ -24,6 +24,7 @@ MOST_DECIDING = (
     100  # images whose deciding patches a model keeps: those of the tail, which make the threshold
 )
 NINE_OF_TEN = (0.05, 0.95)
+NOTHING = 1e-4  # a rate that no line could tell from none
 MOST_KNOWN = 300  # images: what comes later differs from them by more than chance, however many they are
 
 
@@ -81,7 +82,7 @@ class Calibration:
         p = min(max(self.expected_rate, 1e-6), 1 - 1e-6)
         images = 1 / (1 / max(self.n, 1) + 1 / MOST_KNOWN)
         low, high = betaincinv(images * p, images * (1 - p), NINE_OF_TEN)
-        return float(low), float(high)
+        return (float(low) if low > NOTHING else 0.0), float(high)
 
     @property
     def odd(self) -> Indices:

@@ -71,6 +71,8 @@ def _centre_of_edges(cells: Floats) -> float:
     if len(profile) * (profile**2).sum() <= TEXTURE * profile.sum() ** 2:
         return float("nan")
     edges = np.maximum(steps - EDGE * np.median(steps), 0).sum(axis=0)
+    if not edges.any():
+        return float("nan")
     return float(edges @ np.arange(1, len(edges) + 1) / edges.sum() / (len(edges) + 1))
 
 
