@@ -20,7 +20,7 @@ def test_the_history_tells_everything(monkeypatch: pytest.MonkeyPatch) -> None:
         ("calibrate", 0, 11),
         ("calibrate", 2, 11),
     ]
-    assert [one.false_alarm for one in grown.history] == [0.01, 0.01, 0.2, 0.2]
+    assert [one.false_alarm for one in grown.history] == [0.03, 0.03, 0.2, 0.2]
     assert {one.when for one in grown.history[1:]} == {"2027-01-15T08:00:00Z"}
 
 
