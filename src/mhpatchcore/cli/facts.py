@@ -129,8 +129,8 @@ def choice_lines(offered: Sequence[Choice]) -> list[str]:
         (f"{share(one.false_alarm)}{'*' * one.in_use}", f"{one.threshold:.4g}", f"{one.found} of {one.of}")
         for one in offered
     ]
-    width = max(len(text) for column in columns for text in column)
     rows = ["good parts rejected", "threshold", "defects found"][: 2 if offered[0].of is None else 3]
+    width = max(len(text) for column in columns for text in column[: len(rows)])
     return [
         f"{row:<21}" + "  ".join(f"{column[i]:>{width}}" for column in columns) for i, row in enumerate(rows)
     ]
