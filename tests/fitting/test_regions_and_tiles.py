@@ -103,6 +103,7 @@ def test_calibration_leaves_all_tiles_of_an_image_out(
 ) -> None:
     detector = Detector.fit(pictures, SMALL.with_changes(sizes=sizes, roi=roi, local=1))
     assert detector.calibration.n == N
+    place = {one.image: place for place, one in enumerate(detector.calibration.deciding)}
     for i in (0, 5):
         scales = []
         for scale in detector.scales:
@@ -114,8 +115,8 @@ def test_calibration_leaves_all_tiles_of_an_image_out(
             }
             scales.append(replace(scale, **kept))
         alone = Detector(replace(detector.model, scales=tuple(scales))).score(pictures[i])
-        assert detector.calibration.scores[i] == pytest.approx(alone.score, rel=1e-4)
-        assert detector.calibration.peaks[i] == pytest.approx(alone.score, rel=1e-4)
+        assert detector.calibration.scores[place[i]] == pytest.approx(alone.score, rel=1e-4)
+        assert detector.calibration.peaks[place[i]] == pytest.approx(alone.score, rel=1e-4)
         assert detector.score(pictures[i]).score < 0.95 * alone.score
 
 
@@ -124,7 +125,7 @@ def test_calibration_leaves_all_tiles_of_an_image_out(
 def test_deciding_patches_repeat_the_scores(pictures: list[np.ndarray], sizes: str, roi: object) -> None:
     detector = Detector.fit(pictures, SMALL.with_changes(sizes=sizes, roi=roi, local=1))
     banks = [banked(scale, detector.config) for scale in detector.scales]
-    found = rescored_images(detector.calibration.deciding, banks, np.arange(N), detector.config, workers=1)
+    found = rescored_images(detector.calibration, N, banks, np.arange(N), detector.config, workers=1)
     again = calibrated_by(found, detector.config, ["cross-image"])
     assert np.allclose(again.scores, detector.calibration.scores, rtol=0.1)
     assert np.median(again.scores / detector.calibration.scores) > 0.97
