@@ -71,6 +71,13 @@ def test_rates_within_the_bulk_are_ranks() -> None:
     assert [threshold_at(scores, rate) for rate in (0.3, 0.5, 0.9)] == [70.0, 50.0, 10.0]
 
 
+@pytest.mark.parametrize("n", [4, 8, 30, 200])
+def test_a_larger_rate_never_has_a_higher_threshold(n: int) -> None:
+    scores = normal_scores(np.random.default_rng(n), n)
+    thresholds = [threshold_at(scores, rate) for rate in np.linspace(0.001, 0.9, 200)]
+    assert thresholds == sorted(thresholds, reverse=True)
+
+
 def test_fewer_than_four_images_give_the_largest_score() -> None:
     calibration = calibrated([3.0, 1.0, 2.0], 0.02)
     assert (calibration.threshold, calibration.pixel_threshold) == (3.0, 6.0)

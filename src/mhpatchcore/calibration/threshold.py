@@ -16,7 +16,7 @@ from math import ceil, inf, isfinite
 import numpy as np
 
 from mhpatchcore.calibration.deciding_patches import DecidingPatches
-from mhpatchcore.calibration.tail import FEWEST, Tail, fit_tail
+from mhpatchcore.calibration.tail import FEWEST, fit_tail
 from mhpatchcore.errors import UserError
 from mhpatchcore.runtime.arrays import Floats, Indices
 
@@ -152,8 +152,10 @@ def threshold_at(scores: Floats, rate: float) -> float:
     >>> threshold_at(np.arange(1, 100, dtype=np.float32), 0.3)
     70.0
     """
-    tail = _tail(scores, rate)
-    return _ranked(scores, rate) if tail is None else tail.threshold(rate)
+    tail = fit_tail(scores) if len(scores) >= FEWEST else None
+    if tail is None:
+        return _ranked(scores, rate)
+    return tail.threshold(rate) if rate < tail.share + tail.odd else min(_ranked(scores, rate), tail.u)
 
 
 def rate_above(scores: Floats, threshold: float) -> float:
@@ -164,12 +166,6 @@ def rate_above(scores: Floats, threshold: float) -> float:
     if tail is None or threshold <= tail.u:
         return (above + 1) / (n + 1)
     return tail.rate(threshold)
-
-
-def _tail(scores: Floats, rate: float) -> Tail | None:
-    """The tail of the scores, if it reaches down to the rate."""
-    tail = fit_tail(scores) if len(scores) >= FEWEST else None
-    return tail if tail is not None and rate < tail.share + tail.odd else None
 
 
 def _ranked(scores: Floats, rate: float) -> float:
