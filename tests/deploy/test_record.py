@@ -43,6 +43,8 @@ def answer(n: int = 0, **changes: Any) -> dict[str, Any]:
         "p_value": 0.01,
         "verdict": "rejected",
         "reason": None,
+        "defect": None,
+        "is_like_known": None,
         "is_rejected": True,
         "trial": False,
         "size": [64, 48],

@@ -280,7 +280,7 @@ def test_a_table_that_somebody_else_writes_too_keeps_their_lines(inbox: Path, tm
     journal, table = Journal(tmp_path / "journal.sqlite"), tmp_path / "results.csv"
     table.write_text("their line\n")
     watching._add_row(table, journal, {"image": "a.png"})
-    assert table.read_text() == "their line\n,a.png,,,,,,,,\n"
+    assert table.read_text() == "their line\n,a.png,,,,,,,,,\n"
     table.unlink()  # taken away: a new one begins with its header
     watching._add_row(table, journal, {"image": "b.png"})
     assert [row["image"] for row in rows(table)] == ["b.png"]

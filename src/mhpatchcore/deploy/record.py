@@ -47,6 +47,8 @@ COLUMNS = {
     "p_value": "REAL",
     "verdict": "TEXT NOT NULL",
     "reason": "TEXT",
+    "defect": "TEXT",
+    "is_like_known": "INTEGER",
     "trial": "INTEGER NOT NULL",
     "height": "INTEGER",
     "width": "INTEGER",
@@ -58,7 +60,10 @@ COLUMNS = {
     **dict.fromkeys(MEASURES, "REAL"),
 }
 NAMES = ", ".join(COLUMNS)
-SAME = ("id", "at", "part", "name", "model", "sha256", "score", "threshold", "p_value", "verdict", "reason")
+SAME = (
+    *("id", "at", "part", "name", "model", "sha256", "score", "threshold", "p_value", "verdict", "reason"),
+    "defect",
+)
 PHASES = ("queue", "decode", "compute")
 TABLES = (
     "CREATE TABLE verdicts (n INTEGER PRIMARY KEY AUTOINCREMENT, "
@@ -221,6 +226,7 @@ def row_of(answer: Answer) -> dict[str, Any]:
     height, width = answer["size"] or (None, None)
     return {
         **{name: answer[name] for name in SAME},
+        "is_like_known": answer["is_like_known"],
         "trial": answer["trial"],
         "height": height,
         "width": width,
@@ -238,6 +244,7 @@ def answer_of(row: Any) -> Answer:
     return {
         **{name: facts[name] for name in SAME},
         "is_rejected": facts["verdict"] == "rejected" if judged else None,
+        "is_like_known": None if facts["is_like_known"] is None else bool(facts["is_like_known"]),
         "trial": bool(facts["trial"]),
         "size": None if facts["height"] is None else [facts["height"], facts["width"]],
         "regions": json.loads(facts["regions"]),

@@ -47,6 +47,7 @@ def as_parquet(answers: Iterable[Answer]) -> Iterator[bytes]:
     own = {
         "at": pyarrow.timestamp("ms", "UTC"),
         "trial": pyarrow.bool_(),
+        "is_like_known": pyarrow.bool_(),
         "regions": pyarrow.list_(pyarrow.struct(list(region.items()))),
     }
     schema = pyarrow.schema([(name, own.get(name, kinds[kind.split()[0]])) for name, kind in COLUMNS.items()])
