@@ -94,7 +94,8 @@ def _network(folder: Path) -> list[str]:
 
 
 def _fit(folder: Path) -> list[str]:
-    return ["fit", str(folder / "good"), "-o", str(folder / OUT), *_network(folder), "-q", "--workers", "1"]
+    arguments = ["fit", str(folder / "good"), "--name", "part", "-o", str(folder / OUT)]
+    return [*arguments, *_network(folder), "-q", "--workers", "1"]
 
 
 def _of_inbox(name: str, folder: Path) -> list[str]:
@@ -155,7 +156,8 @@ def _prepare(folder: Path) -> None:
             Image.fromarray(picture).save(folder / name / f"{i}.png")
     for name, source in (("old.mhpc", "good"), ("other.mhpc", "elsewhere")):
         _fresh_root(folder)
-        arguments = ["fit", str(folder / source), "-o", str(folder / name), *_network(folder), "-q"]
+        arguments = ["fit", str(folder / source), "--name", "part", "-o", str(folder / name)]
+        arguments += [*_network(folder), "-q"]
         _run_undisturbed(folder, arguments)
     _fresh_root(folder)
     for command in PREPARATION:
