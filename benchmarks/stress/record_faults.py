@@ -23,6 +23,7 @@ from benchmarks.stress.faults import KINDS, Struck, compiled_shim
 from mhpatchcore.deploy import record as recording
 from mhpatchcore.deploy.record import FILE, Keeping, Query, Record, verdicts
 from mhpatchcore.errors import UserError
+from mhpatchcore.inputs.camera import MEASURES
 
 COMMAND, ROOT, VERDICTS = "record", "recorded", 3
 IMAGE = bytes(20_000)
@@ -62,7 +63,7 @@ def answer(n: int) -> dict[str, Any]:
             "reason": None,
             "defect": None,
             "is_like_known": None,
-            "camera": None,
+            "camera": dict.fromkeys(MEASURES, 1.0),
         },
         **{"verdict": "rejected", "is_rejected": True, "regions": [region] * 20},
         **{"seconds": {"queue": 0.1, "decode": 0.1, "compute": 0.1}},
