@@ -3,20 +3,23 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-all test-oldest test-pythons lint stress audit lock bench results clean
+.PHONY: demo test test-all test-oldest test-pythons lint docs stress audit lock bench results clean
 
 demo: $(VENV)/installed
 	$(BIN)/mhpatchcore demo demo
+
+# one process more than this machine of two cores has: many tests wait for servers and browsers
+SIDE_BY_SIDE = -n 3 --dist loadfile
 
 test: $(VENV)/installed-dev
 	scripts/install-debian-packages.sh
 	$(BIN)/ruff check src tests benchmarks
 	$(BIN)/ruff format --check src tests benchmarks
 	$(BIN)/mypy
-	$(BIN)/pytest -m "not slow"
+	$(BIN)/pytest $(SIDE_BY_SIDE) -m "not slow"
 
 test-all: $(VENV)/installed-dev
-	$(BIN)/pytest
+	$(BIN)/pytest $(SIDE_BY_SIDE)
 
 # with the lowest versions that pyproject.toml allows, and with every Python that is found here
 test-oldest:
@@ -40,6 +43,10 @@ lint: $(VENV)/installed-dev
 	$(BIN)/ruff check --fix src tests benchmarks
 	$(BIN)/ruff format src tests benchmarks
 	$(BIN)/mypy
+
+# the documentation as a site, with its generated reference: build/docs/index.html
+docs: $(VENV)/installed-dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 # make bench DATA=/folder/of/normal/images
 bench: $(VENV)/installed-dev

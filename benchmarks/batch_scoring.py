@@ -21,8 +21,8 @@ import numpy as np
 from benchmarks.commands import Row, parser_of, shown, write_json
 from benchmarks.timing import medians, ratio
 from mhpatchcore import Detector
-from mhpatchcore.cluster import scoring
-from mhpatchcore.cluster.dask import executor_of
+from mhpatchcore.batch import scoring
+from mhpatchcore.fitting.dask_executor import executor_of
 from mhpatchcore.fitting.executor import Executor, Threads
 from mhpatchcore.inputs.folders import images_below
 from mhpatchcore.runtime.arrays import Doubles

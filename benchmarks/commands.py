@@ -1,9 +1,12 @@
-"""What all benchmarks have in common: how options are read, a table that grows line by line, JSON on request."""
+"""What all benchmarks have in common: how options are read, a table that grows line by line, JSON on request,
+and work in a process of its own."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import subprocess
+import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -56,6 +59,18 @@ def shown(rows: Iterable[Row], columns: Mapping[str, str]) -> list[Row]:
         print(f"| {' | '.join(form.format(**row) for form in columns.values())} |", flush=True)
         kept.append(row)
     return kept
+
+
+def answer_of(module: str, *arguments: str, order: Row | None = None) -> Row:
+    """What the function `answer` of a benchmark prints as JSON in a process of its own.
+
+    It finds the arguments in `sys.argv` and the order, as JSON, at its standard input.
+    """
+    command = [sys.executable, "-c", f"from {module} import answer; answer()", *arguments]
+    done = subprocess.run(command, input=json.dumps(order), capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(done.stderr.strip().splitlines()[-1])
+    return dict(json.loads(done.stdout))
 
 
 def write_json(path: Path | None, found: Any) -> None:

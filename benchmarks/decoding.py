@@ -18,8 +18,8 @@ from benchmarks.commands import Row, integers, parser_of, shown, write_json
 from benchmarks.timing import interleaved, medians
 from mhpatchcore import Config
 from mhpatchcore.inputs.folders import images_below
-from mhpatchcore.inputs.views import View, load_views
-from mhpatchcore.inputs.window import load_pixels
+from mhpatchcore.inputs.loading import load_pixels, load_views
+from mhpatchcore.inputs.views import View
 
 COLUMNS = {
     "file, px": "{size:,}",
@@ -51,9 +51,11 @@ def decoding_row(sources: Sequence[Path], size: int, views: Sequence[View]) -> R
         )
         full, adopted = medians(interleaved(works, len(paths), clock=time.process_time))
         apart = [
-            np.abs(one.pixels.astype(float) - other.pixels).ravel()
+            np.abs(one.astype(float) - other).ravel()
             for path in paths
-            for one, other in zip(load_views(load_pixels(path), views), load_views(path, views), strict=True)
+            for (one, _), (other, _) in zip(
+                load_views(load_pixels(path), views), load_views(path, views), strict=True
+            )
         ]
     differences = np.concatenate(apart)
     return {

@@ -19,7 +19,7 @@ from benchmarks.quality import scores_of
 from mhpatchcore import Detector
 from mhpatchcore.evaluation.metrics import auroc
 from mhpatchcore.inputs.datasets import load_dataset
-from mhpatchcore.inputs.window import load_pixels
+from mhpatchcore.inputs.loading import load_pixels
 from mhpatchcore.runtime.arrays import Array
 
 # name: value of black, steps for a grey level, type

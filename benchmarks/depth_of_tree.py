@@ -30,8 +30,8 @@ from mhpatchcore.bank.offline_greedy import offline_greedy
 from mhpatchcore.bank.patches import Patches, Stream
 from mhpatchcore.bank.tree import tree
 from mhpatchcore.evaluation.metrics import auroc
+from mhpatchcore.fitting.checks import ImageChecks
 from mhpatchcore.inputs.datasets import load_dataset
-from mhpatchcore.inspection.suspicion import ImageChecks
 from mhpatchcore.metric.distances import distances_to_nearest
 from mhpatchcore.presets import preset
 from mhpatchcore.runtime.parallel import one_blas_thread

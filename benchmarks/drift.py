@@ -19,8 +19,8 @@ from PIL import Image, ImageEnhance, ImageFilter
 from benchmarks.commands import Row, integers, parser_of, shown, write_json
 from mhpatchcore import Config, Detector
 from mhpatchcore.inputs.datasets import load_dataset
+from mhpatchcore.inputs.loading import load_pixels
 from mhpatchcore.inputs.sources import Images
-from mhpatchcore.inputs.window import load_pixels
 from mhpatchcore.inspection.camera import camera_drift
 from mhpatchcore.inspection.drift import compare
 from mhpatchcore.runtime.arrays import Array, Doubles

@@ -32,10 +32,10 @@ from mhpatchcore.deploy.bundle import onnx_input
 from mhpatchcore.deploy.export import onnx_bytes
 from mhpatchcore.deploy.pillow_resize import UINT8, resized
 from mhpatchcore.inputs.folders import images_below
-from mhpatchcore.inputs.views import View, load_views
-from mhpatchcore.inputs.window import load_pixels
+from mhpatchcore.inputs.loading import load_pixels, load_views
+from mhpatchcore.inputs.views import View
 from mhpatchcore.runtime.arrays import Array
-from mhpatchcore.runtime.telemetry import current_rss, own_peak, reset_peak
+from mhpatchcore.runtime.costs import current_rss, own_peak, reset_peak
 
 PICTURES = ((400, 400), (1024, 1024), (3000, 4000))
 LEARNT = 80
@@ -93,7 +93,7 @@ def resize_rows(views: Sequence[View], rounds: int) -> Iterator[Row]:
             lambda _, pixels=pixels: theirs.run(None, {"image": pixels[None]}),
         )
         pillow, graph, resize = medians(interleaved(works, rounds, clock=time.process_time))
-        truth = [seen.pixels.astype(np.float32) for seen in works[0](0)]
+        truth = [seen.astype(np.float32) for seen, _ in works[0](0)]
         apart = [
             np.abs(one[0].transpose(1, 2, 0) - view).ravel()
             for one, view in zip(works[2](0), truth, strict=True)

@@ -1,7 +1,7 @@
 """A whole fit, as a multiple of what it cannot avoid: `python -m benchmarks.fitting DATA`
 
 DATA is a folder of normal images. The floor is decoding every image and running the bare network once on each of its
-views, all cores busy in both. Floor and fit are taken in turns, and the median over the rounds of their ratio is told;
+views, all cores busy in both. Floor and fit are taken in turns, and the median over the rounds of their ratio is given;
 a second table has the fit's phases, as multiples of the same floor. The third is the peak memory of a fit in a process
 of its own; `--memory 300,2875` asks for fits of so many images.
 """
@@ -21,8 +21,8 @@ from benchmarks.networks import Subject, floor_of, measuring_command, subjects
 from benchmarks.one_fit import measured_fit
 from benchmarks.timing import interleaved, medians, ratio
 from mhpatchcore import Detector, Execution
+from mhpatchcore.runtime.costs import Costs, Phase, cpu_seconds
 from mhpatchcore.runtime.parallel import available_cores, ordered_map
-from mhpatchcore.runtime.telemetry import Phase, Telemetry, cpu_seconds
 
 DIFFERENT = 8  # prepared views that take turns: those of all images would fill the memory
 COLUMNS = {
@@ -78,7 +78,7 @@ def fit_row(subject: Subject, rounds: int) -> Row:
     measured: list[list[Phase]] = []
 
     def fit(_: int) -> None:
-        telemetry, started, cpu = Telemetry(), time.perf_counter(), cpu_seconds()
+        telemetry, started, cpu = Costs(), time.perf_counter(), cpu_seconds()
         execution = Execution(telemetry=telemetry)
         Detector.fit(images, subject.config, weights=subject.weights, execution=execution)
         wall, cpu = time.perf_counter() - started, cpu_seconds() - cpu
@@ -110,7 +110,7 @@ def fit_row(subject: Subject, rounds: int) -> Row:
     }
 
 
-def rest_of(wall: float, cpu: float, telemetry: Telemetry) -> Phase:
+def rest_of(wall: float, cpu: float, telemetry: Costs) -> Phase:
     """What a fit does between its phases: loading the network, making graphs and sessions."""
     wall -= sum(phase.wall_seconds for phase in telemetry.phases)
     cpu -= sum(phase.cpu_seconds for phase in telemetry.phases)

@@ -1,7 +1,7 @@
 """Memory and time of a fit as it grows: `python -m benchmarks.growth FOLDER --out docs/growth`
 
 FOLDER holds normal images. One thing grows at a time: the number of images, bank rows K, rows per chunk m_c, the size
-of the views (the coarser one's is told, the finer one's is twice that). The floor is what cannot be avoided: decoding
+of the views (the coarser one's is given, the finer one's is twice that). The floor is what cannot be avoided: decoding
 every image and running the bare network on its views once, in CPU seconds. Prints a table; with --out it writes a CSV
 and draws it, and without FOLDER it draws again from the CSV that is there.
 """
@@ -18,8 +18,8 @@ from benchmarks.one_fit import measured_fit
 from mhpatchcore import Config
 from mhpatchcore.experiments.grid import read_rows
 from mhpatchcore.inputs.folders import images_below
+from mhpatchcore.runtime.costs import cpu_seconds
 from mhpatchcore.runtime.files import atomic_path, write_csv
-from mhpatchcore.runtime.telemetry import cpu_seconds
 
 COLUMNS = {
     **{name: f"{{{name}}}" for name in ("over", "images", "K", "m_c", "size")},

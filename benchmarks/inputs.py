@@ -1,4 +1,4 @@
-"""The pictures of docs/inputs.md: `python -m benchmarks.inputs`"""
+"""The pictures of docs/how-to/images.md: `python -m benchmarks.inputs`"""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from mhpatchcore.demo.dataset import vial_image
+from mhpatchcore.inputs.loading import load_image, load_pixels, load_views
 from mhpatchcore.inputs.ranks import rank_images
 from mhpatchcore.inputs.regions import parse_roi
-from mhpatchcore.inputs.shape import shape_like
-from mhpatchcore.inputs.views import View, load_views, opened
-from mhpatchcore.inputs.window import Window, learnt_window, load_pixels
+from mhpatchcore.inputs.views import View, shape_like
+from mhpatchcore.inputs.window import Window, learnt_window
 from mhpatchcore.runtime.arrays import Array
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -82,7 +82,7 @@ def region_panels() -> list[tuple[str, Array]]:
     corners = [(x * SIDE, y * SIDE) for x, y in ROI]
     ImageDraw.Draw(drawn).line([*corners, corners[0]], fill=LINE, width=2)
     roi = parse_roi(ROI)
-    view = opened(image, [View(SIDE, SIDE)], roi)
+    view = load_image(image, [View(SIDE, SIDE)], roi)
     inside = view.placed(View(SIDE, SIDE), (SIDE // 8, SIDE // 8))[0].inside
     patches = np.kron(np.asarray(inside), np.ones((8, 8)))[:SIDE, :SIDE]
     counting = np.full((SIDE, SIDE), 90, np.uint8)
@@ -128,7 +128,7 @@ def tile_panels() -> list[tuple[str, Array]]:
 
 def seen(image: Array, view: View) -> Array:
     """What the network sees of an image."""
-    return load_views(image, [view])[0].pixels
+    return load_views(image, [view])[0][0]
 
 
 def write_row(path: Path, panels: Sequence[tuple[str, Array]]) -> None:

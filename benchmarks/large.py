@@ -7,7 +7,6 @@ each in a process of its own, the fit with one worker.
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -17,10 +16,10 @@ from tempfile import TemporaryDirectory
 import numpy as np
 from PIL import Image
 
-from benchmarks.commands import Row, listed, parser_of, shown, write_json
+from benchmarks.commands import Row, answer_of, listed, parser_of, shown, write_json
 from mhpatchcore import Config, Detector, Execution
+from mhpatchcore.runtime.costs import Costs, own_peak
 from mhpatchcore.runtime.memory import share_one_heap
-from mhpatchcore.runtime.telemetry import Telemetry, own_peak
 
 HEIGHT, WIDTH = 9000, 12000
 COLUMNS = {
@@ -48,8 +47,8 @@ def rows(kinds: Sequence[str], sizes: Sequence[str]) -> Iterator[Row]:
             write_image(image, kind)
             for size in sizes:
                 model = str(Path(folder) / "part.mhpc")
-                learnt = _in_a_process("fit", str(image), model, size)
-                scored = _in_a_process("score", str(image), model, size)
+                learnt = answer_of("benchmarks.large", "fit", str(image), model, size)
+                scored = answer_of("benchmarks.large", "score", str(image), model, size)
                 yield {"kind": kind, "size": size, **learnt, **scored}
 
 
@@ -60,19 +59,11 @@ def write_image(path: Path, kind: str) -> None:
     (gray if kind == "gray" else Image.merge("RGB", [gray] * 3)).save(path, quality=88)
 
 
-def _in_a_process(*arguments: str) -> Row:
-    command = [sys.executable, "-c", "from benchmarks.large import answer; answer()", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(done.stderr.strip().splitlines()[-1])
-    return dict(json.loads(done.stdout))
-
-
 def answer() -> None:
     what, image, model, size = sys.argv[1:]
     share_one_heap()
     if what == "fit":
-        telemetry = Telemetry()  # it keeps the highest peak, which the kernel forgets between the phases
+        telemetry = Costs()  # it keeps the highest peak, which the kernel forgets between the phases
         config = Config(sizes=size, calibration="none")
         Detector.fit([image], config, execution=Execution(workers=1, telemetry=telemetry)).save(model)
         print(json.dumps({"fit": telemetry.peak_rss / 1e6}))

@@ -19,17 +19,17 @@ from safetensors.numpy import save_file
 
 from benchmarks.commands import listed, parser_of, write_json
 from mhpatchcore import Config
-from mhpatchcore.backbone.families import ARCHITECTURES
 from mhpatchcore.backbone.graph import Graph
 from mhpatchcore.backbone.resnet import SHAPES
 from mhpatchcore.backbone.session import make_session
-from mhpatchcore.backbone.weights import load_weights
+from mhpatchcore.backbone.weights import ARCHITECTURES, load_weights
 from mhpatchcore.config import Size
 from mhpatchcore.demo.dataset import write_demo_dataset
-from mhpatchcore.fitting.networks import shaped
+from mhpatchcore.fitting.loading import shaped
 from mhpatchcore.inputs.folders import images_below
+from mhpatchcore.inputs.loading import load_views
 from mhpatchcore.inputs.sources import ImageLike
-from mhpatchcore.inputs.views import View, load_views
+from mhpatchcore.inputs.views import View
 from mhpatchcore.presets import preset
 from mhpatchcore.runtime.arrays import Array
 
@@ -61,7 +61,9 @@ def add_subjects(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--weights", help="a weights file for the (single) network")
     parser.add_argument("--limit", type=int, default=200, help="at most so many images")
-    parser.add_argument("--rounds", type=int, default=3, help="fits and starts of which the median is told")
+    parser.add_argument(
+        "--rounds", type=int, default=3, help="fits and starts of which the median is reported"
+    )
 
 
 def measuring_command(
@@ -102,7 +104,7 @@ class Floor:
     def decode(self, source: ImageLike) -> list[Array]:
         """The views as the network takes them, (1, H, W, 3)."""
         seen = load_views(source, self.views)
-        return [np.ascontiguousarray(one.pixels[None], np.float32) for one in seen]
+        return [np.ascontiguousarray(one[None], np.float32) for one, _ in seen]
 
     def run(self, views: Sequence[Array]) -> None:
         for session, view in zip(self.sessions, views, strict=True):

@@ -7,17 +7,16 @@ A peak of memory belongs to a process: what ran in it before would count. Beside
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import time
 import tomllib
 from pathlib import Path
 from typing import Any
 
-from benchmarks.commands import Row, parser_of, shown, write_json
+from benchmarks.commands import Row, answer_of, parser_of, shown, write_json
 from mhpatchcore import Config, Detector, Execution
 from mhpatchcore.inputs.folders import images_below
-from mhpatchcore.runtime.telemetry import Telemetry, cpu_seconds
+from mhpatchcore.runtime.costs import Costs, cpu_seconds
 
 UNLIMITED = 10**15
 COLUMNS = {
@@ -54,17 +53,13 @@ def main() -> None:
 def measured_fit(folder: Path, images: int, config: Config, weights: str | None = None) -> Row:
     """Peak memory (MB, whole and by phase), its estimate, and seconds of a fit of the first `images` of a folder."""
     order = {"folder": str(folder), "images": images, "weights": weights, "config": config.to_json()}
-    command = [sys.executable, "-c", "from benchmarks.one_fit import answer; answer()"]
-    done = subprocess.run(command, input=json.dumps(order), capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(done.stderr.strip().splitlines()[-1])
-    return dict(json.loads(done.stdout))
+    return answer_of("benchmarks.one_fit", order=order)
 
 
 def answer() -> None:
     """In the process itself: the order comes in as JSON, the figures go out."""
     order = json.load(sys.stdin)
-    telemetry = Telemetry()
+    telemetry = Costs()
     images = images_below(Path(order["folder"]))[: order["images"]]
     foreseen: list[Any] = []
     execution = Execution(memory=UNLIMITED, foresee=foreseen.append, telemetry=telemetry)

@@ -15,8 +15,8 @@ from benchmarks.commands import Row, parser_of, shown, write_json
 from mhpatchcore import Config, Detector
 from mhpatchcore.inputs.areas import Polygons
 from mhpatchcore.inputs.datasets import load_dataset
+from mhpatchcore.inputs.loading import load_pixels
 from mhpatchcore.inputs.sources import spread
-from mhpatchcore.inputs.window import load_pixels
 from mhpatchcore.runtime.arrays import Array
 
 POLYGON = (((0.5, 0.05), (0.93, 0.3), (0.9, 0.75), (0.5, 0.95), (0.1, 0.72), (0.08, 0.3)),)

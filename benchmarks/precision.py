@@ -20,9 +20,9 @@ from benchmarks.quality import quality_of
 from benchmarks.timing import interleaved, ratio
 from mhpatchcore import Config, Detector, Execution
 from mhpatchcore.backbone.session import Backbone
-from mhpatchcore.fitting.networks import load_networks
+from mhpatchcore.fitting.loading import load_networks
 from mhpatchcore.inputs.datasets import Dataset, load_dataset
-from mhpatchcore.inputs.views import load_views
+from mhpatchcore.inputs.loading import load_views
 from mhpatchcore.runtime.arrays import Array
 
 TIMED = 16
@@ -66,7 +66,7 @@ def compared(dataset: Dataset, configs: Sequence[Config], weights: str | None) -
     )
     # images that the ranges have not been taken from
     images = [
-        [seen.pixels for seen in load_views(sample.path, shaped[0].views)] for sample in dataset.test[:TIMED]
+        [seen for seen, _ in load_views(sample.path, shaped[0].views)] for sample in dataset.test[:TIMED]
     ]
 
     def described(backbones: Sequence[Backbone], i: int) -> list[Array]:

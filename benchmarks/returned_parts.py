@@ -1,4 +1,4 @@
-"""The folders of the story in docs/living.md: `python -m benchmarks.returned_parts CATEGORY FOLDER`
+"""The folders of the story in docs/tutorial.md: `python -m benchmarks.returned_parts CATEGORY FOLDER`
 
 The first 300 normal images become parts/good; noise is added to the 400 after them (parts/line), to 150 more
 (parts/fresh) and to 100 test images of each kind (check/test). Prints how many images each folder has.
@@ -14,7 +14,7 @@ from PIL import Image
 
 from benchmarks.commands import Row, parser_of, shown, write_json
 from mhpatchcore.inputs.datasets import load_dataset
-from mhpatchcore.inputs.window import load_pixels
+from mhpatchcore.inputs.loading import load_pixels
 
 GREY_LEVELS = 5.0
 KINDS = 100  # test images of each kind

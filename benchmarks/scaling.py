@@ -28,21 +28,21 @@ from distributed import Client
 from benchmarks.commands import Row, integers, parser_of, shown, write_json
 from benchmarks.scaling_run import resident
 from mhpatchcore import Config, Detector, Execution
+from mhpatchcore.backbone.stored import Located, StoredImage, views_at
 from mhpatchcore.bank.always_full import FAN_IN
 from mhpatchcore.bank.patches import Patches
 from mhpatchcore.bank.tree import reduced
-from mhpatchcore.cluster.dask import executor_of
-from mhpatchcore.cluster.scoring import Batch, score_batch
+from mhpatchcore.batch.scoring import Batch, score_batch
 from mhpatchcore.fitting import plan
-from mhpatchcore.fitting.dask_executor import DaskExecutor
+from mhpatchcore.fitting.dask_executor import DaskExecutor, executor_of
 from mhpatchcore.fitting.describing import Extracted
-from mhpatchcore.fitting.plan import RUNS, Located, StoredImage, bank_chunks, make_plan, runs_of, views_at
+from mhpatchcore.fitting.moments import MOMENTS_FAN_IN
+from mhpatchcore.fitting.plan import RUNS, bank_chunks, make_plan, runs_of
 from mhpatchcore.fitting.storekeeping import entries_of
-from mhpatchcore.fitting.summing import MOMENTS_FAN_IN
 from mhpatchcore.inputs.folders import images_below
 from mhpatchcore.inputs.views import Geometry
+from mhpatchcore.runtime.costs import Costs, current_rss
 from mhpatchcore.runtime.parallel import one_blas_thread
-from mhpatchcore.runtime.telemetry import Telemetry, current_rss
 
 PASSES = ("extract", "bank", "score")
 STRONG = {
@@ -59,7 +59,7 @@ PLANNED = 200_000
 
 @dataclass
 class Counting:
-    """A client that counts what travels, by pass; apart from that moments, and whatever else is not told per image."""
+    """A client that counts what travels, by pass; moments, and what else is not counted per image, are apart."""
 
     client: Any
     current: str = ""
@@ -126,7 +126,7 @@ def strong_row(images: list[Path], workers: int) -> Row:
                 counting.current = phase
                 cpu[phase] = cpu_of(counting)
 
-        telemetry = Telemetry()
+        telemetry = Costs()
         execution = Execution(
             store=f"{scratch}/store", executor=DaskExecutor(counting), progress=progress, telemetry=telemetry
         )
@@ -191,7 +191,11 @@ def planning(n: int) -> dict[str, float]:
     far = DaskExecutor(_Workers())
     runs_of(make_plan(range(n), (), config).learnt, MOMENTS_FAN_IN, far)
     where = Geometry(8, 8, 0, 0, 8, 8)
-    images = [StoredImage(i, ((Located(i, 0, f"image/{i:064d}", 0, where),),), ((),)) for i in range(n)]
+    none = np.empty(0, np.float32)
+    images = [
+        StoredImage(i, ((Located(i, 0, f"image/{i:064d}", 0, where),),), ((),), "", none, none)
+        for i in range(n)
+    ]
     runs_of(bank_chunks(views_at(0, images), config), FAN_IN, far)
     seconds = time.perf_counter() - started
     return {

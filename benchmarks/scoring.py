@@ -1,7 +1,7 @@
 """One image from its pixels to the score, as a multiple of the bare network: `python -m benchmarks.scoring DATA`
 
 DATA is a folder of normal images. The bare network runs on views that are prepared, at every scale, in ONNX Runtime on
-all cores; the detector gets the decoded image and has the same cores. Both are called in turns, and medians are told,
+all cores; the detector gets the decoded image and has the same cores. Both are called in turns, and medians are given,
 with and without the map over the original image.
 """
 
@@ -14,7 +14,7 @@ from benchmarks.commands import Row, integers, shown
 from benchmarks.networks import Subject, floor_of, measuring_command, subjects
 from benchmarks.timing import interleaved, medians, ratio
 from mhpatchcore import Detector
-from mhpatchcore.inputs.window import load_pixels
+from mhpatchcore.inputs.loading import load_pixels
 
 DIFFERENT = 8  # images that take turns
 FITTED = 100  # enough for the rows asked for: speed depends on their number alone

@@ -3,11 +3,11 @@
 DATA is a folder of images of good parts. A model is fitted on them and served in a process of its own; clients on the
 same machine send the images as they are, each over one connection, as fast as they are answered. The floor is the same
 graph in ONNX Runtime, called from as many threads as there are cores, on views that are prepared: no decoding, no map,
-no HTTP. The two take turns, and the median of their ratio is told: of images per second, where the clients take their
+no HTTP. The two take turns, and the median of their ratio is given: of images per second, where the clients take their
 share of the cores too, and of CPU time per image, which depends less on what else runs on the machine.
 
-What HTTP costs is told by requests one after the other over a connection that is kept: for the health of the service,
-and for verdicts beside the seconds that they say they took.
+What HTTP costs is measured by requests one after the other over a connection that is kept: for the health of the
+service, and for verdicts beside the seconds that they say they took.
 
 Then parts come at a steady rate, as from a line, while no, some or many pages follow live (`serving_pages`). How long a
 verdict takes is counted from the moment at which the part came.
@@ -89,7 +89,9 @@ def main() -> None:
     parser.add_argument("--limit", type=int, default=100, help="images that are learnt and sent")
     parser.add_argument("--clients", type=int, default=8)
     parser.add_argument("--seconds", type=float, default=10.0, help="of each turn")
-    parser.add_argument("--rounds", type=int, default=5, help="turns of which the median is told; 0: none")
+    parser.add_argument(
+        "--rounds", type=int, default=5, help="turns of which the median is reported; 0: none"
+    )
     parser.add_argument(
         "--requests", type=int, default=5000, help="while the model is replaced every second; 0: none"
     )
@@ -170,10 +172,10 @@ def _http(bodies: Sequence[bytes], port: int, times: int = 100) -> Row:
         connection.request("GET", "/v2/health/live")
         connection.getresponse().read()
         answered = time.perf_counter()
-        told: Any = ask(connection, bodies[i % len(bodies)])
+        answer: Any = ask(connection, bodies[i % len(bodies)])
         health.append(answered - started)
         verdicts.append(time.perf_counter() - answered)
-        own.append(sum(told["seconds"].values()))
+        own.append(sum(answer["seconds"].values()))
     costs = {"health": health, "verdict": verdicts, "own": own, "http": np.subtract(verdicts, own)}
     return {f"{name}_ms": 1e3 * float(np.median(seconds)) for name, seconds in costs.items()}
 
@@ -188,7 +190,7 @@ def _watched(options: argparse.Namespace, bodies: Sequence[bytes], port: int) ->
         )
         time.sleep(3)  # all of them are there
         seconds = steady(port, bodies, options.rate, options.watched - 5)
-        told, _ = looking.communicate(timeout=120) if looking else ('{"pictures": 0, "failed": 0}', None)
+        counts, _ = looking.communicate(timeout=120) if looking else ('{"pictures": 0, "failed": 0}', None)
         p99 = 1e3 * float(np.percentile(seconds, 99))
         alone = alone or p99
         row = {
@@ -197,7 +199,7 @@ def _watched(options: argparse.Namespace, bodies: Sequence[bytes], port: int) ->
             "median_ms": 1e3 * float(np.median(seconds)),
             "p99_ms": p99,
         }
-        yield row | {"ratio": p99 / alone} | json.loads(told)
+        yield row | {"ratio": p99 / alone} | json.loads(counts)
 
 
 def _endurance(
@@ -237,12 +239,12 @@ def _endurance(
         over.set()
         for one in beside:
             one.result()
-    lost = sum(one.told is None for one in answers)
+    lost = sum(one.answer is None for one in answers)
     wrong = sum(
-        one.told is not None
+        one.answer is not None
         and (
-            one.told["score"] != scores[one.image]
-            or one.told["threshold"] != thresholds[str(one.told["sha256"])]
+            one.answer["score"] != scores[one.image]
+            or one.answer["threshold"] != thresholds[str(one.answer["sha256"])]
         )
         for one in answers
     )

@@ -21,11 +21,11 @@ SCORE = "/v1/models/part/score?map=none"
 
 @dataclass(frozen=True)
 class Answered:
-    """One answer: which image, its seconds, and what was told; None where nothing was."""
+    """One answer: which image, its seconds, and what the service answered; None where it did not."""
 
     image: int
     seconds: float
-    told: dict[str, object] | None
+    answer: dict[str, object] | None
 
 
 @contextmanager
@@ -60,8 +60,8 @@ def asked(port: int, bodies: Sequence[bytes], clients: int, goes_on: Callable[[]
         while goes_on():
             image = i % len(bodies)
             started = time.perf_counter()
-            told = ask(connection, bodies[image])
-            answers.append(Answered(image, time.perf_counter() - started, told))
+            answer = ask(connection, bodies[image])
+            answers.append(Answered(image, time.perf_counter() - started, answer))
             i += clients
         connection.close()
         return answers
@@ -77,8 +77,8 @@ def ask(connection: http.client.HTTPConnection, body: bytes) -> dict[str, object
         content = answer.read()
         if answer.status != 200:
             return None
-        told: dict[str, object] = json.loads(content)["results"][0]
-        return told
+        answer: dict[str, object] = json.loads(content)["results"][0]
+        return answer
     except (OSError, http.client.HTTPException):
         connection.close()
         return None

@@ -14,8 +14,8 @@ import numpy as np
 
 from benchmarks.commands import Row, parser_of, shown, write_json
 from mhpatchcore import Detector, Execution, UserError
+from mhpatchcore.fitting.teach import taught
 from mhpatchcore.inputs.datasets import Dataset, Sample, load_dataset
-from mhpatchcore.model.teach import taught
 from mhpatchcore.result import Result
 from mhpatchcore.scoring.known_defects import UNKNOWN, KnownDefects
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import csv
 import json
-import subprocess
 import sys
 import time
 from collections import defaultdict
@@ -27,14 +26,14 @@ from pathlib import Path
 import numpy as np
 from scipy.ndimage import maximum_filter
 
-from benchmarks.commands import Row, listed, parser_of, shown, write_json
+from benchmarks.commands import Row, answer_of, listed, parser_of, shown, write_json
 from mhpatchcore import Config, Detector
 from mhpatchcore.inputs.folders import images_below
+from mhpatchcore.inputs.loading import load_pixels
 from mhpatchcore.inputs.views import Box
-from mhpatchcore.inputs.window import load_pixels
 from mhpatchcore.result import Result
 from mhpatchcore.runtime.arrays import Array, Mask
-from mhpatchcore.runtime.telemetry import own_peak
+from mhpatchcore.runtime.costs import own_peak
 
 ROWS = 5000
 WAYS = {
@@ -77,18 +76,7 @@ def main() -> None:
 def rows(data: Path, only: Sequence[str]) -> Iterator[Row]:
     for way in only:
         size, K = WAYS[way]
-        command = [
-            sys.executable,
-            "-c",
-            "from benchmarks.tiles import answer; answer()",
-            str(data),
-            size,
-            str(K),
-        ]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise RuntimeError(done.stderr.strip().splitlines()[-1])
-        yield {"way": way, "size": size, "K": K, **json.loads(done.stdout)}
+        yield {"way": way, "size": size, "K": K, **answer_of("benchmarks.tiles", str(data), size, str(K))}
 
 
 def answer() -> None:

@@ -68,12 +68,12 @@ def order_row(dataset: Dataset, first: int, steps: Sequence[int], config: Config
         again = Detector.fit(everything, config, seed=config.seed + 1, execution=execution)
     row: Row = {"order": seed, "images": len(everything)}
     for name, detector in zip(MODELS, (grown, refit, again), strict=True):
-        told = asdict(quality_of(detector, dataset.test)) | {
+        facts = asdict(quality_of(detector, dataset.test)) | {
             "threshold": detector.threshold,
             "median": float(np.median(detector.calibration.scores)),
             "calibration_images": detector.calibration.n,
         }
-        row |= {f"{name}_{fact}": value for fact, value in told.items()}
+        row |= {f"{name}_{fact}": value for fact, value in facts.items()}
     covariances = (detector.scales[0].moments.covariance for detector in (grown, refit))
     return row | {"covariance_differs": _difference(*covariances)}
 

@@ -16,7 +16,7 @@ from small_detector import vials
 
 from mhpatchcore import Config, Detector, reference
 from mhpatchcore.inputs.datasets import find_categories, load_dataset
-from mhpatchcore.inputs.views import load_views
+from mhpatchcore.inputs.loading import load_views
 from mhpatchcore.metric import shrinkage
 from mhpatchcore.metric.moments import Moments
 from mhpatchcore.metric.reduction import reduce_by
@@ -74,8 +74,8 @@ def assert_same_as_the_reference(normals: Sequence[Any], others: Sequence[Any], 
     (scale,) = detector.scales
 
     def descriptors(image: Any) -> np.ndarray:
-        (seen,) = load_views(image, detector.config.views[:1])
-        return scale.backbone.descriptors(seen.pixels).reshape(-1, scale.backbone.info.dim).astype(float)
+        ((seen, _),) = load_views(image, detector.config.views[:1])
+        return scale.backbone.descriptors(seen).reshape(-1, scale.backbone.info.dim).astype(float)
 
     everything = [descriptors(image) for image in normals]
     batches = [

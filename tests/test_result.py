@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import io
+from pathlib import Path
+
 import numpy as np
 import pytest
+from PIL import Image
+from small_detector import PIXELS, small_detector, vials
 
+from mhpatchcore import ImageError, UserError
 from mhpatchcore import result as result_module
 from mhpatchcore.inputs.views import View
 from mhpatchcore.result import PEAK_SHARE, Result
@@ -73,3 +79,47 @@ def test_an_anomalous_image_always_shows_where_it_is_most_so(
 def test_a_normal_image_has_no_lowered_limit() -> None:
     normal = Result(None, 1.0, 5.0, 0.5, 500.0, made_up(60, 60).views)
     assert normal.mask_limit == 500.0 and not normal.mask.any() and normal.regions == ()
+
+
+def test_a_result_shows_itself(tmp_path: Path) -> None:
+    detector, image = small_detector(), vials(50, 1)[0]
+    path = tmp_path / "part.png"
+    Image.fromarray(image).save(path)
+    result = detector(path)
+    result.save(tmp_path / "why.png")
+    with Image.open(tmp_path / "why.png") as picture:
+        assert picture.width > 2 * PIXELS and picture.height > PIXELS
+    shown = result._repr_png_()
+    assert shown is not None and shown.startswith(b"\x89PNG")
+    path.unlink()
+    assert result._repr_png_() is None
+    of_array = detector(image)
+    assert of_array._repr_png_() is None
+    with pytest.raises(UserError, match="give the image"):
+        of_array.save(tmp_path / "no.png")
+    of_array.save(tmp_path / "given.png", image)
+    assert (tmp_path / "given.png").exists() and not (tmp_path / "no.png").exists()
+
+
+def test_bytes_and_open_files_are_images(tmp_path: Path) -> None:
+    detector, image = small_detector(), vials(51, 1)[0]
+    path = tmp_path / "part.png"
+    Image.fromarray(image).save(path)
+    content = path.read_bytes()
+    with path.open("rb") as file:
+        results = [detector(path), detector(content), detector(io.BytesIO(content)), detector(file)]
+    results += list(detector.score_many([content, io.BytesIO(content)]))
+    assert {result.score for result in results} == {results[0].score}
+    assert [result.path for result in results] == [str(path), *[None] * 5]
+    with path.open() as text, pytest.raises(UserError, match="binary mode"):
+        detector(text)  # type: ignore[call-overload]
+    with pytest.raises(ImageError, match="given as bytes"):
+        detector(b"no image")
+
+
+def test_boxes_say_what_other_libraries_expect() -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (PIXELS, PIXELS, 3)).astype(np.uint8)
+    box = small_detector()(noise).regions[0].box
+    assert box == (box.top, box.left, box.bottom, box.right)
+    assert box.xyxy == (box.left, box.top, box.right, box.bottom)
+    assert Image.fromarray(noise).crop(box.xyxy).size == box.xywh[2:]

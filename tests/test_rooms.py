@@ -25,15 +25,16 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("bank",),
     ("scoring",),
     ("calibration",),
-    ("fitting",),
     ("model", "result"),
+    ("fitting",),
     ("inspection",),
     ("detector",),
+    ("integrations",),
     ("evaluation",),
     ("report",),
     ("experiments", "demo"),
     ("deploy",),
-    ("cluster",),
+    ("batch",),
     ("cli",),
     ("__main__",),
 )
@@ -43,8 +44,14 @@ LEVEL = {room: level for level, rooms in enumerate(ORDER) for room in rooms}
 LATE = {
     ("backbone", "backbone.building"),  # the ONNX tools build a graph, and are not needed to run one
     ("backbone", "backbone.custom"),
-    ("backbone", "backbone.families"),
-    ("fitting.networks", "backbone.quantising"),  # half a second
+    ("backbone", "backbone.weights"),
+    ("fitting.loading", "backbone.quantising"),  # half a second
+}
+# doors of the public classes to rooms behind them, opened when somebody asks
+DOORS = {
+    ("detector", "deploy.export"),
+    ("detector", "evaluation.evaluate"),
+    ("result", "report.drawing"),
 }
 # a command imports what it needs and `--help` nothing; an experiment measures memory before anything is imported
 LATE_ROOMS = {"cli", "experiments"}
@@ -105,7 +112,7 @@ def test_a_module_imports_only_what_lies_before_it(module: str) -> None:
     types = for_types_alone(MODULES[module])
     for node, name in imported(MODULES[module]):
         # the package tells a type checker the names that it imports only when they are asked for
-        if not (module == "" and node in types):
+        if not (module == "" and node in types) and (module, name) not in DOORS:
             assert LEVEL[room(name)] <= LEVEL[room(module)], f"{module} imports {name}, which lies behind it"
 
 
@@ -114,7 +121,9 @@ def test_nothing_goes_round_in_circles() -> None:
     for module, tree in MODULES.items():
         types = for_types_alone(tree)
         graph[module] = {
-            name for node, name in imported(tree) if node not in types and name != module and name != ""
+            name
+            for node, name in imported(tree)
+            if node not in types and name not in (module, "") and (module, name) not in DOORS
         }
     order = list(TopologicalSorter(graph).static_order())  # raises CycleError, with the circle
     assert set(MODULES) <= set(order)
@@ -122,4 +131,4 @@ def test_nothing_goes_round_in_circles() -> None:
 
 def test_imports_within_functions_are_the_few_that_save_time_at_the_start() -> None:
     found = {(module, name) for module, tree in MODULES.items() for name in late(tree)}
-    assert {pair for pair in found if room(pair[0]) not in LATE_ROOMS} == LATE
+    assert {pair for pair in found if room(pair[0]) not in LATE_ROOMS} == LATE | DOORS

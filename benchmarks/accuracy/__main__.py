@@ -16,6 +16,7 @@ from pathlib import Path
 from benchmarks.accuracy.cells import FEW, Variant, read_cells, read_variants, run_cell, write_cells
 from benchmarks.accuracy.costs import VARIANTS, read_costs
 from benchmarks.accuracy.page import paste, study_tables
+from benchmarks.accuracy.tables import FIGURES
 from mhpatchcore.inputs.datasets import find_categories
 
 
@@ -58,8 +59,9 @@ def _run(options: argparse.Namespace, variants: dict[str, Variant], path: Path) 
                     cell = run_cell(named, folder, seed, train, options.test, store, normals is not None)
                     cells.append(cell)
                     write_cells(path, cells)
-                    print(f"{cell.variant} {cell.category} seed {seed}: {cell.image:.4f} {cell.pixel:.4f} "
-                          f"{cell.aupro:.4f}  {cell.seconds:.0f} s", file=sys.stderr, flush=True)  # fmt: skip
+                    figures = " ".join(f"{getattr(cell, figure):.4f}" for figure in FIGURES)
+                    line = f"{cell.variant} {cell.category} seed {seed}: {figures}  {cell.seconds:.0f} s"
+                    print(line, file=sys.stderr, flush=True)
 
 
 def _options() -> argparse.Namespace:

@@ -25,7 +25,7 @@ FEW = "@"  # in the name of a line that learns from few images: default@4
 
 @dataclass(frozen=True)
 class Variant:
-    """A line of the study: its recipe, what it is there to show, and whether it is among those told first."""
+    """A line of the study: its recipe, what it is there to show, and whether it is in the first table."""
 
     name: str
     config: Config
@@ -37,7 +37,9 @@ class Variant:
 class Cell:
     """What one variant gives on one category with one seed; `images` were learnt from.
 
-    `error` is the sampling error of the image AUROC, by bootstrap over the test images.
+    `error` is the sampling error of the image AUROC, by bootstrap over the test images. `found` is the share of the
+    defects, and `rejected` that of the good parts, above the threshold of the stated false-alarm rate. Either is NaN
+    in cells of before it was measured.
     """
 
     variant: str
@@ -50,6 +52,8 @@ class Cell:
     rows: int
     seconds: float
     error: float = np.nan
+    found: float = np.nan
+    rejected: float = np.nan
 
     @property
     def key(self) -> tuple[str, str, int, int]:
@@ -86,15 +90,21 @@ def run_cell(
     store: Path | None,
     draw: bool = False,
 ) -> Cell:
-    """Fit and judge. With `draw` the seed also decides which images are learnt from."""
+    """Fit, calibrate and judge. With `draw` the seed also decides which images are learnt from.
+
+    Calibration compares images with each other, which leaves the scores as they are. The banks of k-means cannot do
+    it, so they have no threshold.
+    """
     dataset = limited(load_dataset(folder), train, test, seed if draw else 0)
-    config = variant.config.with_changes(seed=seed, calibration="none")
+    calibration = "none" if variant.config.constructor == "kmeans" else "cross-image"
+    config = variant.config.with_changes(seed=seed, calibration=calibration)
     started = time.perf_counter()
     detector = Detector.fit(list(dataset.train), config, execution=Execution(store=store))
     evaluation = evaluate(detector, dataset)
     pixel = evaluation.pixel
     labels = [judged.is_anomalous for judged in evaluation.images]
     scores = [judged.score for judged in evaluation.images]
+    found, rejected = evaluation.found_share, evaluation.false_alarm_share
     return Cell(
         variant=variant.name,
         category=dataset.name,
@@ -106,6 +116,8 @@ def run_cell(
         rows=detector.model.rows,
         seconds=round(time.perf_counter() - started, 1),
         error=round(auroc_error(labels, scores), 5),
+        found=round(found, 5),
+        rejected=round(rejected, 5),
     )
 
 

@@ -1,8 +1,8 @@
 """What accuracy costs: `python -m benchmarks.accuracy.costs FOLDER --out results/` adds FOLDER/costs.csv to a study.
 
-FOLDER holds normal images. Each headline of variants.toml is fitted in a process of its own, which tells its CPU time
-and peak memory. Then all detectors score the same images in turns: a time is told as a multiple of the default's too,
-which does not depend on what else the machine does. `--plot FILE` draws accuracy against time.
+FOLDER holds normal images. Each headline of variants.toml is fitted in a process of its own, which measures its CPU
+time and peak memory. Then all detectors score the same images in turns: a time is also given as a multiple of the
+default's, which does not depend on what else the machine does. `--plot FILE` draws accuracy against time.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from benchmarks.accuracy.cells import Cell, Variant, read_cells, read_variants
-from benchmarks.accuracy.tables import DEFAULT, FIGURES, NONE, means_of
+from benchmarks.accuracy.tables import DEFAULT, FIGURES, markdown, mean_texts, means_of
 from benchmarks.commands import listed, parser_of, write_json
 from benchmarks.one_fit import measured_fit
 from benchmarks.timing import interleaved, medians, ratio
 from mhpatchcore import Detector
 from mhpatchcore.inputs.folders import images_below
-from mhpatchcore.inputs.window import load_pixels
+from mhpatchcore.inputs.loading import load_pixels
 from mhpatchcore.model.file import to_bytes
 from mhpatchcore.runtime.files import atomic_path, write_csv
 
@@ -107,15 +107,13 @@ def write_costs(path: Path, costs: Sequence[Cost]) -> None:
 
 def cost_table(costs: Sequence[Cost], cells: Sequence[Cell]) -> str:
     """Accuracy and what it takes, a line each."""
-    head = [*FIGURES.values(), "ms an image", "× default", "fit, CPU s", "fit, peak MB", "model, MB"]
-    rows = [f"| | {' | '.join(head)} |", "|---" * (len(head) + 1) + "|"]
+    head = ["", *FIGURES.values(), "ms an image", "× default", "fit, CPU s", "fit, peak MB", "model, MB"]
+    rows = []
     for cost in costs:
-        means = means_of(cells, cost.variant)
-        quality = [f"{means[figure]:.3f}" if figure in means else NONE for figure in FIGURES]
         times = [f"{cost.score_ms:.0f}", f"{cost.of_default:.2f}", f"{cost.fit_cpu_seconds:.0f}"]
         sizes = [f"{cost.fit_peak_mb:.0f}", f"{cost.model_mb:.0f}"]
-        rows.append(f"| {cost.variant} | {' | '.join([*quality, *times, *sizes])} |")
-    return "\n".join(rows)
+        rows.append([cost.variant, *mean_texts(cells, cost.variant), *times, *sizes])
+    return markdown(head, rows)
 
 
 def draw(costs: Sequence[Cost], cells: Sequence[Cell], path: Path) -> None:

@@ -13,7 +13,12 @@ import numpy as np
 from benchmarks.accuracy.cells import FEW, Cell, Variant
 from mhpatchcore.runtime.arrays import Doubles
 
-FIGURES = {"image": "image AUROC", "pixel": "pixel AUROC", "aupro": "AUPRO"}
+FIGURES = {
+    "image": "image AUROC",
+    "found": "defects found",  # the share of them, at the stated false-alarm rate
+    "pixel": "pixel AUROC",
+    "aupro": "AUPRO",
+}
 DEFAULT = "default"
 NONE = "–"
 
@@ -59,14 +64,29 @@ def means_of(cells: Sequence[Cell], variant: str) -> dict[str, float]:
 
 def main_lines(cells: Sequence[Cell], lines: Mapping[str, Variant]) -> str:
     """The lines that a reader asks for first: what they are, and their means."""
-    head = [f"| | what it is | {' | '.join(FIGURES.values())} | sampling error | seeds |", "|---" * 7 + "|"]
-    rows = []
-    for name, line in lines.items():
-        means = means_of(cells, name)
-        told = (f"{means[figure]:.3f}" if figure in means else NONE for figure in FIGURES)
-        counts = f"{sampling_error(cells, name)} | {seeds_of(cells, name)}"
-        rows.append(f"| {name} | {line.why} | {' | '.join(told)} | {counts} |")
-    return "\n".join([*head, *rows])
+    head = ["", "what it is", *FIGURES.values(), "sampling error", "seeds"]
+    rows = [
+        [name, line.why, *mean_texts(cells, name), sampling_error(cells, name), seeds_of(cells, name)]
+        for name, line in lines.items()
+    ]
+    return markdown(head, rows)
+
+
+def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """
+    >>> print(markdown(["", "n"], [["a", "1"]]))
+    | | n |
+    |---|---|
+    | a | 1 |
+    """
+    lines = [f"| {' | '.join(row)} |".replace("|  |", "| |") for row in (head, *rows)]
+    return "\n".join([lines[0], "|---" * len(head) + "|", *lines[1:]])
+
+
+def mean_texts(cells: Sequence[Cell], variant: str) -> list[str]:
+    """Every figure's mean, or a dash."""
+    means = means_of(cells, variant)
+    return [f"{means[figure]:.3f}" if figure in means else NONE for figure in FIGURES]
 
 
 def sampling_error(cells: Sequence[Cell], variant: str) -> str:
@@ -78,23 +98,20 @@ def sampling_error(cells: Sequence[Cell], variant: str) -> str:
         for name in categories_of(cells)
         if any(category == name for category, _ in errors)
     ]
-    if len(by_category) < len(categories_of(cells)):
+    if not by_category or len(by_category) < len(categories_of(cells)):
         return NONE
     return f"± {np.sqrt(np.sum(np.square(by_category))) / len(by_category):.3f}"
 
 
 def ingredients(cells: Sequence[Cell], lines: Mapping[str, Variant]) -> str:
     """What each change does to the default's means, on the same categories and seeds; of lines that are whole."""
-    head = [
-        f"| | what is changed | {' | '.join(FIGURES.values())} | categories better / worse | seeds |",
-        "|---" * 7 + "|",
-    ]
+    head = ["", "what is changed", *FIGURES.values(), "categories better / worse", "seeds"]
     rows = []
     for name in whole_lines(cells, lines) if whole_lines(cells, [DEFAULT]) else []:
-        told = (f"{difference(cells, name, figure):+.3f}" for figure in FIGURES)
-        counts = f"{better_and_worse(cells, name)} | {seeds_of(cells, name)}"
-        rows.append(f"| {name} | {lines[name].why} | {' | '.join(told)} | {counts} |")
-    return "\n".join([*head, *rows])
+        changes = [difference(cells, name, figure) for figure in FIGURES]
+        texts = [NONE if np.isnan(change) else f"{change:+.3f}" for change in changes]
+        rows.append([name, lines[name].why, *texts, better_and_worse(cells, name), seeds_of(cells, name)])
+    return markdown(head, rows)
 
 
 def seeds_of(cells: Sequence[Cell], variant: str) -> str:
@@ -103,9 +120,10 @@ def seeds_of(cells: Sequence[Cell], variant: str) -> str:
 
 
 def difference(cells: Sequence[Cell], variant: str, figure: str) -> float:
-    """The mean difference to the default, over the categories and seeds that both have."""
+    """The mean difference to the default, over the categories and seeds that both have; NaN if they share none."""
     ours, default = values_of(cells, variant, figure), values_of(cells, DEFAULT, figure)
-    return float(np.mean([ours[key] - default[key] for key in ours if key in default]))
+    differences = [ours[key] - default[key] for key in ours if key in default]
+    return float(np.mean(differences)) if differences else np.nan
 
 
 def better_and_worse(cells: Sequence[Cell], variant: str) -> str:
@@ -124,7 +142,7 @@ def better_and_worse(cells: Sequence[Cell], variant: str) -> str:
 
 def spread(cells: Sequence[Cell], variants: Sequence[str]) -> str:
     """How far seeds move the image AUROC: that of the mean over categories, and of the category they move most."""
-    head = ["| | seeds | mean, by seed | the mean moves by | a category by at most |", "|---" * 5 + "|"]
+    head = ["", "seeds", "mean, by seed", "the mean moves by", "a category by at most"]
     rows = []
     for variant in variants:
         names, seeds, table = table_of(cells, variant, "image")
@@ -133,19 +151,19 @@ def spread(cells: Sequence[Cell], variants: Sequence[str]) -> str:
         by_seed = ", ".join(f"{mean:.4f}" for mean in table.mean(axis=0))
         moves = np.ptp(table, axis=1)
         worst = f"{moves.max():.3f} ({names[int(moves.argmax())]})"
-        rows.append(f"| {variant} | {len(seeds)} | {by_seed} | {np.ptp(table.mean(axis=0)):.4f} | {worst} |")
-    return "\n".join([*head, *rows])
+        rows.append([variant, str(len(seeds)), by_seed, f"{np.ptp(table.mean(axis=0)):.4f}", worst])
+    return markdown(head, rows)
 
 
 def by_category(cells: Sequence[Cell], figure: str, variants: Sequence[str]) -> str:
     """A line for each variant, a column for each category: means over seeds."""
     names = categories_of(cells, figure)
-    lines = [f"| {FIGURES[figure]} | {' | '.join(names)} |", "|---" * (len(names) + 1) + "|"]
+    rows = []
     for variant in variants:
         categories, _, table = table_of(cells, variant, figure)
         mean = dict(zip(categories, table.mean(axis=1), strict=True)) if table.size else {}
-        lines.append(f"| {variant} | {' | '.join(f'{mean[n]:.3f}' if n in mean else NONE for n in names)} |")
-    return "\n".join(lines)
+        rows.append([variant, *(f"{mean[name]:.3f}" if name in mean else NONE for name in names)])
+    return markdown([FIGURES[figure], *names], rows)
 
 
 def left_out(cells: Sequence[Cell], variants: Sequence[str]) -> str:
@@ -155,23 +173,21 @@ def left_out(cells: Sequence[Cell], variants: Sequence[str]) -> str:
     for variant in chosen_from:
         categories, _, table = table_of(cells, variant, "image")
         mean[variant] = dict(zip(categories, table.mean(axis=1), strict=True))
-    lines = ["| left out | chosen by the others | there | default there | best there |", "|---" * 5 + "|"]
+    rows = []
     for name in categories_of(cells) if DEFAULT in mean and len(mean) > 1 else []:
         others = [other for other in categories_of(cells) if other != name]
         chosen = max(chosen_from, key=lambda variant: np.mean([mean[variant][other] for other in others]))
         best = max(chosen_from, key=lambda variant: mean[variant][name])
-        told = f"{mean[chosen][name]:.3f} | {mean[DEFAULT][name]:.3f} | {mean[best][name]:.3f} ({best})"
-        lines.append(f"| {name} | {chosen} | {told} |")
-    return "\n".join(lines)
+        there = [f"{mean[variant][name]:.3f}" for variant in (chosen, DEFAULT, best)]
+        rows.append([name, chosen, *there[:2], f"{there[2]} ({best})"])
+    return markdown(["left out", "chosen by the others", "there", "default there", "best there"], rows)
 
 
 def few_normals(cells: Sequence[Cell]) -> str:
     """Means over categories of lines that learn from few images, and how far another draw moves them."""
-    head = ["| normal images |", *(f" {name} |" for name in FIGURES.values()), " image AUROC, by draw |"]
     rows = []
     for variant in sorted({cell.variant for cell in cells}, key=lambda name: int(name.split(FEW)[1])):
-        means, (_, _, table) = means_of(cells, variant), table_of(cells, variant, "image")
-        told = " | ".join(f"{means[figure]:.3f}" if figure in means else NONE for figure in FIGURES)
+        _, _, table = table_of(cells, variant, "image")
         draws = ", ".join(f"{mean:.3f}" for mean in table.mean(axis=0))
-        rows.append(f"| {variant.split(FEW)[1]} | {told} | {draws} |")
-    return "\n".join(["".join(head), "|---" * 5 + "|", *rows])
+        rows.append([variant.split(FEW)[1], *mean_texts(cells, variant), draws])
+    return markdown(["normal images", *FIGURES.values(), "image AUROC, by draw"], rows)

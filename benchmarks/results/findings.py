@@ -9,7 +9,7 @@ from typing import Any
 from mhpatchcore.evaluation.metrics import macro_average
 from mhpatchcore.experiments.ladder import closest_in_ram
 from mhpatchcore.experiments.published import PUBLISHED
-from mhpatchcore.experiments.table import Entry, Table, signed
+from mhpatchcore.experiments.table import Table, plain_entries, signed
 from mhpatchcore.presets import OPEN_NETWORK
 
 Row = dict[str, Any]
@@ -74,7 +74,7 @@ def claims_table(rows: Sequence[Row]) -> Table | None:
             signed(macro_average(pixel.values())) if pixel else "–",
             behind or "–",
         )
-        lines.append((claim.text, tuple(Entry(((text, False),)) for text in texts)))
+        lines.append((claim.text, plain_entries(texts)))
     heads = (
         "Difference of",
         "Paper, image AUROC",
@@ -184,7 +184,7 @@ def phases_table(rows: Sequence[Row], phases: Sequence[Row], title: str) -> Tabl
         ]
         for name in dict.fromkeys(phase["name"] for phase in own):
             costs = _costs(name, [phase for phase in own if phase["name"] == name])
-            lines.append((f"{row['preset']} · {name}", tuple(Entry(((text, False),)) for text in costs)))
+            lines.append((f"{row['preset']} · {name}", plain_entries(costs)))
     baseline = max((row["baseline_rss"] for row in rows), default=0) / MB
     note = f"Before the first phase a process holds at most {baseline:.0f} MB."
     heads = ("Wall (s)", "CPU (s)", "Peak RSS (MB)", "Stored (MB)", "Images/s")

@@ -15,15 +15,14 @@ from benchmarks.results import findings
 from mhpatchcore import Config
 from mhpatchcore.experiments.grid import read_rows
 from mhpatchcore.experiments.ladder import STREAM, ladder_figures, ladder_tables
-from mhpatchcore.experiments.published import reproduction_tables
-from mhpatchcore.experiments.tables import dataset_table, paper_tables
-from mhpatchcore.experiments.writing import auroc_and_memory
+from mhpatchcore.experiments.published import dataset_table, reproduction_tables
+from mhpatchcore.experiments.tables import auroc_and_memory, paper_tables
 from mhpatchcore.report.figures import figure_bytes
 from mhpatchcore.runtime.files import atomic_path, write_text
 
 Row = dict[str, Any]
 COLOURS = 64
-TOLD = ("patchcore", "mh")  # whose costs are told phase by phase
+BY_PHASE = ("patchcore", "mh")  # whose costs are listed phase by phase
 LADDER_FOLDER = "ladder"
 TITLES = {
     "efficientnet_lite0": "EfficientNet-Lite0, the embedded network",
@@ -94,7 +93,7 @@ def _ladder(rows: Sequence[Row], phases: Sequence[Row], figures: Path) -> dict[s
         "growths": [found for name in presets if (found := findings.growth(rows, name)) is not None],
         "match": findings.matched(rows, STREAM),
         "phases": findings.phases_table(
-            [row for row in at_most if row["preset"] in TOLD], phases, f"Costs by phase at n = {largest}"
+            [row for row in at_most if row["preset"] in BY_PHASE], phases, f"Costs by phase at n = {largest}"
         ).markdown(),
         "cells": len(rows),
         "minutes": findings.minutes(rows),

@@ -21,8 +21,9 @@ from benchmarks.stress.mutations import INTERESTING, Random, damaged_bytes, one_
 from benchmarks.stress.processes import HARMLESS, Family, Violation
 from benchmarks.stress.tiny import pictures
 from mhpatchcore.errors import ImageError
-from mhpatchcore.inputs.views import View, load_views
-from mhpatchcore.inputs.window import Window, learnt_window, load_pixels
+from mhpatchcore.inputs.loading import load_pixels, load_views
+from mhpatchcore.inputs.views import View
+from mhpatchcore.inputs.window import Window, learnt_window
 from mhpatchcore.runtime.arrays import Array
 
 EIGHT_BIT = (View(32, 32), View(48, 32))
@@ -83,7 +84,7 @@ def attempt(folder: Path, seed: int) -> str:
         path.write_bytes(mutation(content, random))
         views = _views(path, random, _is_deep(name))
         if suffix == ".png" and mutation in WITH_STALE_CHECKSUMS and not np.array_equal(views, seen):
-            raise Violation("verdict: a damaged PNG shows something else, and nobody is told")
+            raise Violation("verdict: a damaged PNG shows something else, without an error")
     except ImageError as error:
         if str(path) not in str(error):
             raise Violation(f"message: the file is not named: {error}") from error
@@ -116,8 +117,8 @@ def _views(path: Path, random: Random, deep: bool) -> Array:
     """The views of a file, one after the other, as floats."""
     views = DEEP if deep else EIGHT_BIT
     seen = load_views(path, views)
-    for view, one in zip(views, seen, strict=True):
-        pixels = np.asarray(one.pixels, np.float64)
+    for view, (one, _) in zip(views, seen, strict=True):
+        pixels = np.asarray(one, np.float64)
         if pixels.shape != (view.height, view.width, 3):
             raise Violation(f"shape: a view of {pixels.shape}")
         if not (np.isfinite(pixels).all() and pixels.min() >= 0 and pixels.max() <= 255):
@@ -125,7 +126,7 @@ def _views(path: Path, random: Random, deep: bool) -> Array:
     if random.random() < 0.3:
         learnt_window([path])
         load_pixels(path)
-    return np.concatenate([np.asarray(one.pixels, np.float64).ravel() for one in seen])
+    return np.concatenate([np.asarray(one, np.float64).ravel() for one, _ in seen])
 
 
 def _is_deep(name: str) -> bool:

@@ -59,7 +59,7 @@ def attempt(folder: Path, seed: int) -> str:
         detector = Detector.load(path)
         results = _results(detector)
         if not decides and results != expected:
-            raise Violation("verdict: a damaged file gives other results, and nobody is told")
+            raise Violation("verdict: a damaged file gives other results, without an error")
         _check_lawful(detector, results)
         _use(detector, random)
     finally:

@@ -38,7 +38,7 @@ def attempt(folder: Path, seed: int) -> str:
         if [one.shape[1:] for one in maps] != list(loaded.info.maps) or not all(
             np.isfinite(one).all() for one in maps
         ):
-            raise Violation("maps: not those that are told of the network")
+            raise Violation("maps: not those that the network is said to have")
     finally:
         path.unlink(missing_ok=True)
         beside.unlink(missing_ok=True)

@@ -14,7 +14,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
 from mhpatchcore.errors import UserError
-from mhpatchcore.runtime.telemetry import own_peak
+from mhpatchcore.runtime.costs import own_peak
 
 REFUSED, HARMLESS = "refused", "harmless"
 MEMORY = 2 * 10**9  # bytes of address space that a worker may take beside what it has once all is imported
@@ -22,7 +22,7 @@ SECONDS = 60.0  # on the clock; most trials take a few milliseconds
 LONGEST_MESSAGE = 1000
 
 
-class Violation(Exception):  # noqa: N818 (nothing went wrong but what is told)
+class Violation(Exception):  # noqa: N818 (it reports a fault of the product, not of the program)
     """A trial ended as it must not: with another verdict, a number that is none, an unreadable message."""
 
 

@@ -101,14 +101,14 @@ def _forked(path: Path, n: int, kind: str) -> tuple[set[str], int | None]:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
         _record(path, n, kind, writing)
     os.close(writing)
-    with os.fdopen(reading) as told:
-        lines = told.read().splitlines()
+    with os.fdopen(reading) as file:
+        lines = file.read().splitlines()
     os.waitpid(child, 0)
     counts = [int(line[1:]) for line in lines if line.startswith("#")]
     return {line for line in lines if not line.startswith("#")}, counts[0] if counts else None
 
 
-def _record(path: Path, n: int, kind: str, told: int) -> None:
+def _record(path: Path, n: int, kind: str, pipe: int) -> None:
     """In the child: record, and end."""
     recording.AGAIN = 0.01
     shim = ctypes.CDLL(None)
@@ -121,10 +121,10 @@ def _record(path: Path, n: int, kind: str, told: int) -> None:
         record.add(answer(i), IMAGE)
         record.close()
         if not record.lost:
-            os.write(told, f"{i}\n".encode())
+            os.write(pipe, f"{i}\n".encode())
     count = shim.fault_count()
     shim.fault_arm(ctypes.c_long(0), ctypes.c_char(b"e"))
-    os.write(told, f"#{count}\n".encode())
+    os.write(pipe, f"#{count}\n".encode())
     os._exit(0)
 
 
@@ -137,8 +137,8 @@ def _problem(path: Path, said: set[str]) -> str:
         finally:
             os._exit(0)
     os.waitpid(child, 0)
-    told = path.parent / "problem"
-    return told.read_text() if told.exists() else "it cannot be read"
+    problem = path.parent / "problem"
+    return problem.read_text() if problem.exists() else "it cannot be read"
 
 
 def _found(path: Path, said: set[str]) -> str:

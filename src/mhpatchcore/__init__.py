@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from mhpatchcore.config import Config
     from mhpatchcore.detector import Detector, Study
     from mhpatchcore.errors import ImageError, ImageWarning, ModelFileError, UserError, WeightsError
+    from mhpatchcore.fitting.checks import ImageChecks
     from mhpatchcore.fitting.execution import Execution
-    from mhpatchcore.inputs.sources import stacked
+    from mhpatchcore.inputs.places import stacked
     from mhpatchcore.inspection.evidence import Evidence
-    from mhpatchcore.inspection.suspicion import ImageChecks
     from mhpatchcore.presets import PRESETS
     from mhpatchcore.result import Result
 
@@ -40,11 +40,11 @@ _HOMES = {
     "ModelFileError": "errors",
     "PRESETS": "presets",
     "Result": "result",
-    "ImageChecks": "inspection.suspicion",
+    "ImageChecks": "fitting.checks",
     "Study": "detector",
     "UserError": "errors",
     "WeightsError": "errors",
-    "stacked": "inputs.sources",
+    "stacked": "inputs.places",
 }
 
 __all__ = [

@@ -12,44 +12,43 @@ from typing import TYPE_CHECKING, Any, overload
 from mhpatchcore.calibration.threshold import Calibration
 from mhpatchcore.config import Config, Size
 from mhpatchcore.errors import ImageError, ModelFileError, UserError, in_one_line
-from mhpatchcore.fitting.augmenting import to_be_tried
-from mhpatchcore.fitting.budget import within_budget
-from mhpatchcore.fitting.dask_executor import DaskExecutor
+from mhpatchcore.fitting.changing import calibrated, merged, updated
+from mhpatchcore.fitting.checks import Coverage, ImageChecks, Suspect
 from mhpatchcore.fitting.execution import Execution
-from mhpatchcore.fitting.given import gather_normals
-from mhpatchcore.fitting.networks import load_networks
-from mhpatchcore.fitting.scale import Scale
-from mhpatchcore.inputs.sources import GivenImage, ImageLike, Images, each_image, single_image
-from mhpatchcore.inputs.views import Opened, opened
-from mhpatchcore.inspection.coverage import Coverage
+from mhpatchcore.fitting.fit import fit
+from mhpatchcore.fitting.teach import taught
+from mhpatchcore.inputs.datasets import load_dataset
+from mhpatchcore.inputs.loading import LoadedImage, load_image
+from mhpatchcore.inputs.regions import Roi
+from mhpatchcore.inputs.sources import GivenImage, ImageLike, Images, each_image, is_unnamed, single_image
 from mhpatchcore.inspection.evidence import Evidence, explain
-from mhpatchcore.inspection.study import studied
-from mhpatchcore.inspection.suspicion import ImageChecks, Suspect, named_suspects
-from mhpatchcore.model.calibrate import calibrated
 from mhpatchcore.model.file import from_bytes, load, save, to_bytes
-from mhpatchcore.model.history import Event, event
-from mhpatchcore.model.listing import check_can_be_listed
-from mhpatchcore.model.merge import merged
-from mhpatchcore.model.product import checked_product, product_of
+from mhpatchcore.model.history import Event
 from mhpatchcore.model.runtime import Runtime
-from mhpatchcore.model.teach import taught
-from mhpatchcore.model.update import updated
-from mhpatchcore.model.value import Model
+from mhpatchcore.model.value import Model, Scale
 from mhpatchcore.presets import preset as named_preset
 from mhpatchcore.result import Result
+from mhpatchcore.runtime.arrays import Array
 from mhpatchcore.runtime.parallel import available_cores, ordered_map
 from mhpatchcore.runtime.progress import progress_bars
 
 if TYPE_CHECKING:
     from distributed import Client
 
+    from mhpatchcore.evaluation.evaluate import Evaluation
+
 
 @dataclass(frozen=True, eq=False)
 class Detector:
-    """A fitted detector. Make one with `Detector.fit` or `Detector.load`; `calibrated`, `updated`, `merged` and
-    `taught` make new ones of it. It is a value: shared by threads, and it pickles as its file.
+    """A fitted detector, made by `Detector.fit` or `Detector.load`.
 
-    `model` holds all that was learnt.
+    It is immutable: threads can share it, it pickles as its file, and `calibrated`, `updated`, `merged` and `taught`
+    return new ones.
+
+    Parameters
+    ----------
+    model
+        Everything that was learnt.
     """
 
     model: Model
@@ -69,36 +68,64 @@ class Detector:
         weights: str | Path | None = None,
         sizes: int | str | Sequence[int | str | Size] | None = None,
         K: int | None = None,
+        roi: Roi | str | Path | Array | Sequence[Sequence[float]] | None = None,
         false_alarm: float | str | None = None,
         seed: int | None = None,
         exclude_suspicious: int | float = 0,
         name: str | None = None,
         all_good: bool = False,
+        workers: int | None = None,
+        store: str | Path | None = None,
         progress: bool = False,
         execution: Execution | None = None,
         client: Client | None = None,
     ) -> Detector:
-        """Learn from normal images: a folder, a pattern such as "parts/*.png", an archive, a list, a video, or any
-        collection of paths, arrays (H, W, 3) and images of Pillow; an array (N, H, W, 3) is N images. A function
-        that gives images whenever it is called is run as often as they are needed, so none has to stay in memory.
-        Of a whole data set (train/good, test, ...) the normal training images are taken; other folders that sound like
-        defects or masks are refused. What else may be a mistake is warned of (ImageWarning).
+        """Learn from images of good parts.
 
-        preset: a named recipe to start from (`mhpatchcore presets` lists them); or `config`, a recipe of your own,
-            which has further settings: `Config().with_changes(shrinkage="oas")`.
-        backbone, weights: the network by name, or an .onnx file; and a local file of weights for it.
-        sizes: what the network sees, in pixels: 224, "224x640" (height x width), or several scales: "224,448".
-        K: rows of the bank.
-        false_alarm: the share of normal images that may be rejected, 0.01 or "1%".
-        seed: of everything random.
-        exclude_suspicious: leave out the images that differ most from the rest: so many (an int), or a share of
-            them (a float).
-        name: of the product (default: that of the images' folder, without good, train and the like).
-        all_good: all images are of good parts, whatever their folders are called.
-        progress: show how far the work is.
-        execution: how the work is done: workers, memory, a store.
-        client: of a Dask cluster (`dask.distributed.Client`), whose workers do the work; they must reach the images and
-            the folder of `Execution(store=...)`.
+        Of a whole data set (train/good, test, ...) the normal training images are taken; other folders that sound like
+        defects or masks are refused. Other likely mistakes are warned of (`ImageWarning`).
+
+        Parameters
+        ----------
+        normals
+            A folder, a pattern such as "parts/*.png", an archive, a list, a video, or any collection of paths, arrays
+            (H, W, 3) and Pillow images; an array (N, H, W, 3) is N images. A function that returns images is called
+            as often as they are needed, so none has to stay in memory.
+        config
+            All settings; start from `Config().with_changes(shrinkage="oas")`.
+        preset
+            A named configuration to start from instead (`mhpatchcore presets` lists them).
+        backbone
+            The network by name, or an .onnx file.
+        weights
+            A local file of weights for the network.
+        sizes
+            What the network sees, in pixels: 224, "224x640" (height x width), or several scales: "224,448".
+        K
+            Rows of the bank.
+        roi
+            Where to look: a polygon, a box, a mask, or a folder of masks, as `Config(roi=...)` takes it.
+        false_alarm
+            The share of good parts that may be rejected, 0.01 or "1%".
+        seed
+            Seed of everything random.
+        exclude_suspicious
+            Leave out the images that differ most from the rest: a number of them (int) or a share (float).
+        name
+            The product (default: the name of the images' folder, without good, train and the like).
+        all_good
+            All images show good parts, whatever their folders are called.
+        workers
+            How many images to work on at a time (default: one per core).
+        store
+            A folder where descriptors stay: a fit that was interrupted goes on from there.
+        progress
+            Show progress bars.
+        execution
+            How the work is done in all detail; `workers` and `store` change it.
+        client
+            A `dask.distributed.Client` whose workers do the work; they must reach the images and the folder of
+            `Execution(store=...)`.
         """
         if preset is not None and config is not None:
             raise UserError(
@@ -107,12 +134,17 @@ class Detector:
         if not isinstance(config, Config | None):
             raise UserError(f"config is a Config, not {config!r:.40}: a preset is named by preset=...")
         recipe = named_preset(preset).config if preset is not None else config or Config()
-        given = {"backbone": backbone, "sizes": sizes, "K": K, "false_alarm": false_alarm, "seed": seed}
+        given: dict[str, Any] = {"backbone": backbone, "sizes": sizes, "K": K, "roi": roi}
+        given |= {"false_alarm": false_alarm, "seed": seed}
         recipe = recipe.with_changes(**{name: value for name, value in given.items() if value is not None})
         checks = ImageChecks(exclude=exclude_suspicious)
-        if client is not None:
-            execution = replace(execution or Execution(), executor=DaskExecutor(client))
         execution = execution or Execution()
+        if workers is not None:
+            execution = replace(execution, workers=workers)
+        if store is not None:
+            execution = replace(execution, store=store)
+        if client is not None:
+            execution = execution.on_cluster(client)
         with progress_bars() if progress else nullcontext(execution.progress) as shown:
             execution = replace(execution, progress=shown)
             found = Detector.study(
@@ -137,27 +169,20 @@ class Detector:
         all_good: bool = False,
         execution: Execution | None = None,
     ) -> Study:
-        """`fit`, with what `checks` asks about the images."""
-        config = config or Config()
-        execution = execution or Execution()
-        product = None if name is None else checked_product(name)
-        given = gather_normals(normals, config, execution, all_good)
-        images, names = given.images, given.names
-        check_can_be_listed(names)
-        networks, config = load_networks(config, images, weights)
-        config = config.with_changes(augment=to_be_tried(config, len(images)))
-        execution = within_budget(execution, networks, config, images)
-        study = studied(images, networks, config, execution, checks or ImageChecks())
-        left_out = set(study.excluded)
-        learnt = len(study.fitted.images)
-        happened = event("fit", given.source, learnt, learnt, config.false_alarm)
-        kept = tuple(name for i, name in enumerate(names) if i not in left_out)
-        excluded = tuple(names[i] for i in study.excluded)
-        model = Model.of(
-            study.config, study.fitted, kept, [], (happened,), excluded, product or product_of(given.source)
-        )
-        suspects = () if study.ranking is None else named_suspects(study.ranking, images, names, left_out)
-        return Study(Detector(model), suspects, study.coverage, given.passed_over)
+        """Fit a detector and examine its images.
+
+        Parameters
+        ----------
+        normals, weights, name, all_good, execution
+            As in `fit`.
+        config
+            All settings (default: `Config()`).
+        checks
+            What to find out about the images.
+        """
+        checks, execution = checks or ImageChecks(), execution or Execution()
+        found = fit(normals, config or Config(), checks, execution, weights, name, all_good)
+        return Study(Detector(found.model), found.suspects, found.coverage, found.passed_over)
 
     def calibrated(
         self,
@@ -171,8 +196,20 @@ class Detector:
     ) -> Detector:
         """The same model with a threshold at another rate, at a number of your own, or from other images.
 
-        `images` are normal images that the model has not learnt from. Their scores take the place of the stored ones,
-        or with `add` join them. Nothing is fitted. `all_good` is that of `fit`.
+        Nothing is fitted.
+
+        Parameters
+        ----------
+        false_alarm
+            The share of good parts that may be rejected, 0.01 or "1%".
+        images
+            Images of good parts that the model has not learnt from. Their scores replace the stored ones.
+        add
+            Add the scores of `images` to the stored ones instead.
+        threshold
+            A threshold of your own.
+        all_good, execution
+            As in `fit`.
         """
         return Detector(calibrated(self.model, false_alarm, images, add, threshold, all_good, execution))
 
@@ -184,19 +221,35 @@ class Detector:
         all_good: bool = False,
         execution: Execution | None = None,
     ) -> Detector:
-        """A model of the images learnt so far and these further normal ones; the old images are not needed.
+        """A model that has also learnt these images; the old ones are not needed.
 
-        `returned` says that they were picked because they had been rejected: they are learnt, but not being
-        representative of what comes they do not count in the threshold. `all_good` is that of `fit`.
+        Parameters
+        ----------
+        normals
+            Further images of good parts, as in `fit`.
+        returned
+            The images were picked because they had been rejected. They are learnt, but do not count in the threshold,
+            because they do not represent the parts to come.
+        all_good, execution
+            As in `fit`.
         """
         return Detector(updated(self.model, normals, returned, all_good, execution))
 
-    def merged(self, *others: Detector) -> Detector:
-        """One model of what this one and the others have learnt, whatever their order."""
-        for other in others:
-            if not isinstance(other, Detector):
-                raise UserError(f"only detectors can be merged, not {other!r:.40}: load the file first")
-        return Detector(merged([self.model, *(other.model for other in others)]))
+    def merged(self, *others: Detector | Iterable[Detector]) -> Detector:
+        """One model of what this one and the others have learnt. Their order does not matter.
+
+        Parameters
+        ----------
+        *others
+            Detectors of the same product, with the same settings and network, one by one or as a list.
+        """
+        models = [self.model]
+        for one in others:
+            for other in one if isinstance(one, list | tuple) else [one]:
+                if not isinstance(other, Detector):
+                    raise UserError(f"only detectors can be merged, not {other!r:.40}: load the file first")
+                models.append(other.model)
+        return Detector(merged(models))
 
     def taught(
         self,
@@ -208,9 +261,17 @@ class Detector:
     ) -> Detector:
         """The same model, which knows these defects by name: what looks like them is rejected, and named.
 
-        name: what they are called; without it, each by the folder that it lies in.
-        masks: where the defects are: whatever `Config(roi=...)` takes, for example a folder of masks or a CSV file of
-            boxes. Without it they are where the model sees them.
+        Parameters
+        ----------
+        images
+            Images of defects.
+        name
+            What the defects are called (default: each by the name of its folder).
+        masks
+            Where the defects are: whatever `Config(roi=...)` takes, such as a folder of masks or a CSV file of boxes.
+            Without it they are where the model sees them.
+        execution
+            As in `fit`.
         """
         return Detector(taught(self.model, self.runtime, images, name, masks, execution or Execution()))
 
@@ -219,26 +280,48 @@ class Detector:
     @overload
     def score(self, images: Iterable[GivenImage]) -> list[Result]: ...
     def score(self, images: Images) -> Result | list[Result]:
-        """Score one image (a path, an array or an image of Pillow), or many: a list for any collection of them.
+        """Score one image, or many.
 
-        A folder, a pattern and an array (N, H, W, 3) are collections too. A type checker cannot know that: there
-        `score_many` is the one to use.
+        A folder, a pattern and an array (N, H, W, 3) are collections too. Type checkers cannot know that: use
+        `score_many` for them.
+
+        Parameters
+        ----------
+        images
+            A path, an array or a Pillow image, which gives one result; or a collection of them, which gives a list.
         """
         image = single_image(images)
         if image is not None:
             return self._score_one(image, self.runtime.one_at_a_time)
-        return [result for result in self.score_many(images) if result is not None]
+        return list(self.score_many(images))
 
+    __call__ = score
+
+    @overload
+    def score_many(
+        self, images: Images, workers: int | None = None, on_error: None = None
+    ) -> Iterator[Result]: ...
+    @overload
+    def score_many(
+        self, images: Images, workers: int | None = None, on_error: Callable[[ImageError], None] | None = None
+    ) -> Iterator[Result | None]: ...
     def score_many(
         self,
         images: Images,
         workers: int | None = None,
         on_error: Callable[[ImageError], None] | None = None,
     ) -> Iterator[Result | None]:
-        """Score images (whatever `fit` takes) one after the other, several at a time; results come in order, and
-        nothing piles up.
+        """Score many images, several at a time. Results come in order, one by one, and nothing piles up.
 
-        An image that cannot be read raises, or with `on_error` is reported to it and gives None.
+        Parameters
+        ----------
+        images
+            Whatever `fit` takes.
+        workers
+            How many images to score at a time (default: one per core).
+        on_error
+            Called with the error of an image that cannot be read, whose result is then None. Without it the error is
+            raised.
         """
         sessions = self.runtime.side_by_side
 
@@ -258,12 +341,43 @@ class Detector:
             else:
                 yield outcome
 
+    def evaluate(self, folder: str | Path, workers: int | None = None) -> Evaluation:
+        """Score the test images of a data set, and compare with what they are.
+
+        Parameters
+        ----------
+        folder
+            test/good and test/DEFECT in it, with ground_truth where there are masks; or good and bad.
+        workers
+            How many images to score at a time (default: one per core).
+        """
+        from mhpatchcore.evaluation.evaluate import evaluate
+
+        return evaluate(self, load_dataset(folder, split=False), workers)
+
+    def export(self, path: str | Path) -> None:
+        """Write the whole detector as one ONNX file, which needs no more than an ONNX runtime.
+
+        Parameters
+        ----------
+        path
+            Where to write: part.onnx.
+        """
+        from mhpatchcore.deploy.export import export_onnx
+
+        export_onnx(self.model, path)
+
     def explain(
         self, image: GivenImage | Result, normals: str | Path | Sequence[str | Path] = ()
     ) -> Evidence:
-        """The normal patches that an image's (or a result's) worst places were compared with.
+        """The normal patches that the worst places of an image were compared with.
 
-        `normals` says in which folders the training images are now, if they are no longer where they were.
+        Parameters
+        ----------
+        image
+            An image, or the result of a file.
+        normals
+            Folders of the training images, if they are no longer where they were.
         """
         source = image.path if isinstance(image, Result) else single_image(image)
         if source is None:
@@ -273,19 +387,19 @@ class Detector:
         result = image if isinstance(image, Result) else self.score(source)
         return explain(self.model, self.runtime.heads, source, result, normals)
 
-    def opened(self, image: ImageLike) -> Opened:
-        """The image, decoded as this model sees it: the first half of `score`, for who takes the time of each."""
-        return opened(image, self.config.views, self.config.roi)
+    def opened(self, image: ImageLike) -> LoadedImage:
+        """The image, decoded as this model sees it: the first half of `score`, for anyone who times each."""
+        return load_image(image, self.config.views, self.config.roi)
 
-    def score_opened(self, source: Opened) -> Result:
+    def score_opened(self, source: LoadedImage) -> Result:
         """The other half, on one core, as `score_many` does it for each image."""
         return self._scored(source, None, self.runtime.side_by_side)
 
     def _score_one(self, image: ImageLike, sessions: Sequence[Any]) -> Result:
-        path = str(image) if isinstance(image, str | Path) else None
+        path = None if is_unnamed(image) else str(image)
         return self._scored(self.opened(image), path, sessions)
 
-    def _scored(self, source: Opened, path: str | None, sessions: Sequence[Any]) -> Result:
+    def _scored(self, source: LoadedImage, path: str | None, sessions: Sequence[Any]) -> Result:
         score, views, measures = self.runtime.score_image(source, sessions)
         return Result(
             path=path,
@@ -302,10 +416,13 @@ class Detector:
         )
 
     def with_roi(self, roi: Any) -> Detector:
-        """The same detector, with another region of interest: for images that lie differently, or one of each.
+        """The same detector with another region of interest, for example for a single image.
 
-        It takes what `Config(roi=...)` takes: a rectangle, corners, a mask (an array or a file), or a folder or CSV
-        file with a region for each image.
+        Parameters
+        ----------
+        roi
+            What `Config(roi=...)` takes: a rectangle, corners, a mask (an array or a file), or a folder or CSV file
+            with a region for each image.
         """
         other = Detector(replace(self.model, config=self.config.with_changes(roi=roi)))
         object.__setattr__(other, "_runtime", self.runtime)  # which does not depend on it
@@ -348,12 +465,24 @@ class Detector:
         return self.model.history
 
     def save(self, path: str | Path) -> None:
-        """Write the model file: one safetensors file, whole or not at all."""
+        """Write the model file, whole or not at all.
+
+        Parameters
+        ----------
+        path
+            A file such as "part.mhpc", or a URL.
+        """
         save(self.model, Path(path))
 
     @staticmethod
     def load(path: str | Path) -> Detector:
-        """Read a model file, check it, and make it ready to score."""
+        """Read a model file, check it, and make it ready to score.
+
+        Parameters
+        ----------
+        path
+            A model file, or its URL.
+        """
         detector = Detector(load(Path(path)))
         try:
             detector.runtime.warm_up()
@@ -378,9 +507,18 @@ class Detector:
 
 @dataclass(frozen=True, eq=False)
 class Study:
-    """A fitted detector and what its fit found out: all images by suspicion, and how well the bank covers them.
+    """A fitted detector and what its fit found out.
 
-    `passed_over` are files among the images that are none.
+    Parameters
+    ----------
+    detector
+        The fitted detector.
+    suspects
+        All images, the most suspicious first, if the checks asked for it.
+    coverage
+        How well the bank covers the patches, if the checks asked for it.
+    passed_over
+        Files among the images that are not images.
     """
 
     detector: Detector

@@ -31,11 +31,12 @@ WIDE_RESNET: dict[str, Any] = {
     "tag": "tv2_in1k",
     "layers": ("layer2", "layer3"),
 }
-# The canonical setting of the paper, and of its authors' release where the paper is silent: docs/beyond-the-paper.md
-# compares the two. Its incremental PCA keeps all components, which equals the eigendecomposition of the exact
-# covariance; `--reduction ipca` takes the literal path to the same directions. Everything but the network is named, so
-# that a change of the default does not move the paper's rows. All of them learn from all images: the threshold, of
-# which the paper knows nothing, comes from images that were learnt from, or there is none.
+# The canonical setting of the paper, and of its authors' release where the paper is silent
+# (docs/explanation/beyond-the-paper.md compares the two). Its incremental PCA keeps all components, which equals the
+# eigendecomposition of the exact covariance; `--reduction ipca` takes the literal path to the same directions.
+# Everything but the network is named, so that a change of the default does not move the paper's rows. All of them learn
+# from all images: the threshold, of which the paper knows nothing, comes from images that were learnt from, or there is
+# none.
 MH: dict[str, Any] = {
     "descriptor": "published",
     "sizes": ((224, 224),),

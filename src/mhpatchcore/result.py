@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from io import BytesIO
 from math import inf, isfinite, nan
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from PIL import Image
 
+from mhpatchcore.errors import UserError
 from mhpatchcore.inputs.areas import Area, Extent
 from mhpatchcore.inputs.camera import MEASURES
+from mhpatchcore.inputs.sources import GivenImage, single_image
 from mhpatchcore.inputs.window import Window
 from mhpatchcore.runtime.arrays import Floats, Mask
 from mhpatchcore.scoring.known_defects import most_like, name_in
@@ -30,12 +35,32 @@ UNREADABLE = "unreadable"  # what tables say of an image that there is no result
 class Result:
     """What the detector says about one image.
 
-    `map` and `mask` have the size of the original image and are made when first asked for. A model that has not been
-    calibrated has no threshold (infinity): it scores images, but does not judge them. `window` says which values of
-    the image were black and white, for pictures of it; outside of its `area` of interest the map is empty. `measures`
-    say how the camera saw it.
-    `names` are those of the known defects, by which regions are named; an image that is more like one of them than
-    `likeness_limit` is rejected too.
+    `map` and `mask` have the size of the original image and are made when first asked for.
+
+    Parameters
+    ----------
+    path
+        The image's path, if it is a file.
+    score
+        How anomalous the image is.
+    threshold
+        Scores above it are rejected; infinity for a model without calibration, which scores but does not judge.
+    p_value
+        The share of good parts that score as high.
+    pixel_threshold
+        Map values above it are in the mask.
+    views
+        Patch scores of each view, from which the map is made.
+    window
+        Which values of the image were shown as black and white.
+    area
+        The region of interest; the map is zero outside of it.
+    names
+        Known defects, by which regions are named.
+    likeness_limit
+        An image that is more like a known defect than this is rejected too.
+    measures
+        Brightness, sharpness and so on; `camera` has them by name.
     """
 
     path: str | None
@@ -52,7 +77,7 @@ class Result:
 
     @property
     def camera(self) -> dict[str, float | None]:
-        """The measures by their names; None where one cannot be told."""
+        """The measures by their names; None where one is not known."""
         known = zip(MEASURES, self.measures, strict=True)
         return {name: value if isfinite(value) else None for name, value in known}
 
@@ -64,7 +89,7 @@ class Result:
         """
         if not isfinite(self.threshold):
             return "no threshold"
-        passes = self.score <= self.threshold  # a score that is no number does not pass
+        passes = self.score <= self.threshold  # a score that is not a number does not pass
         return "passed" if passes and not self.is_like_known else "rejected"
 
     @property
@@ -135,7 +160,7 @@ class Result:
         return replace(region, name=name, sure=sure)
 
     def _bands(self) -> Iterator[Floats]:
-        """The map from top to bottom, some rows at a time: of a large image it is never held whole."""
+        """The map from top to bottom, some rows at a time: that of a large image is never in memory as a whole."""
         height, width = self.size
         rows = max(1, BAND // width)
         for top in range(0, height, rows):
@@ -157,6 +182,43 @@ class Result:
             "regions": [asdict(region) for region in self.regions],
             "camera": self.camera,
         }
+
+    def picture(self, image: GivenImage | None = None) -> Image.Image:
+        """The image, its heat and what is outlined, side by side above the verdict.
+
+        Parameters
+        ----------
+        image
+            The image that was scored; needed where it was not a file.
+        """
+        from mhpatchcore.report.drawing import triptych
+
+        source = self.path if image is None else single_image(image)
+        if source is None:
+            raise UserError("this result is not that of a file: give the image, result.picture(image)")
+        return Image.fromarray(triptych(source, self))
+
+    def save(self, path: str | Path, image: GivenImage | None = None) -> None:
+        """Write `picture` as a file, whose ending says the format.
+
+        Parameters
+        ----------
+        path
+            Where to write: why.png, why.jpg.
+        image
+            As in `picture`.
+        """
+        from mhpatchcore.report.drawing import save_picture
+
+        save_picture(path, np.asarray(self.picture(image)))
+
+    def _repr_png_(self) -> bytes | None:
+        """What a notebook shows: the picture, where the image is a file that is still there."""
+        if self.path is None or not Path(self.path).is_file():
+            return None
+        file = BytesIO()
+        self.picture().save(file, "PNG")
+        return file.getvalue()
 
     def __repr__(self) -> str:
         return f"Result({self.verdict}, score={self.score:.4g}, threshold={self.threshold:.4g}, p={self.p_value:.3g})"

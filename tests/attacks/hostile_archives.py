@@ -12,8 +12,9 @@ import numpy as np
 from PIL import Image
 from recipes import Recipes
 
+from mhpatchcore.inputs.loading import load_views
 from mhpatchcore.inputs.sources import content_hash, list_images
-from mhpatchcore.inputs.views import View, load_views
+from mhpatchcore.inputs.views import View
 
 
 def used(path: Path) -> None:

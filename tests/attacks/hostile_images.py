@@ -13,17 +13,17 @@ from PIL import Image
 from recipes import MARKER, Recipes
 
 from mhpatchcore.inputs.decode import size_of
+from mhpatchcore.inputs.loading import load_pixels, load_views
 from mhpatchcore.inputs.sources import content_hash
-from mhpatchcore.inputs.views import View, load_views
-from mhpatchcore.inputs.window import load_pixels
+from mhpatchcore.inputs.views import View
 
 
 def used(path: Path) -> None:
     """What a fit does with an image, and a report."""
     size_of(path)
     content_hash(path)
-    (seen,) = load_views(path, [View(64, 64)])
-    assert seen.pixels.shape == (64, 64, 3) and np.isfinite(seen.pixels).all()
+    ((seen, _),) = load_views(path, [View(64, 64)])
+    assert seen.shape == (64, 64, 3) and np.isfinite(seen).all()
     load_pixels(path)
 
 

@@ -15,7 +15,7 @@ from safetensors.numpy import save_file
 from test_weights import CONTENT, Hub, hub, load_in_new_process, path_on_hub  # noqa: F401 (a fixture)
 
 from mhpatchcore import Config, Detector, backbone
-from mhpatchcore.backbone import families, quantising, vit
+from mhpatchcore.backbone import quantising, vit, weights
 from mhpatchcore.backbone.architecture import Architecture
 from mhpatchcore.backbone.building import ARCHITECTURES, build_graph
 from mhpatchcore.backbone.graph import Graph
@@ -213,7 +213,7 @@ def test_weights_come_from_the_hub(name: str, on_hub: str, hub: Hub, tmp_path: P
 @pytest.fixture
 def small_vit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A small transformer that is known by name, and a file with weights for it."""
-    monkeypatch.setitem(families.ARCHITECTURES, "small_vit", architecture_of(SMALL))
+    monkeypatch.setitem(weights.ARCHITECTURES, "small_vit", architecture_of(SMALL))
     path = tmp_path / "small_vit.safetensors"
     save_file(random_vit(SMALL), path)
     return path

@@ -19,8 +19,7 @@ import pytest
 from safetensors.numpy import save
 
 from mhpatchcore.backbone import weights
-from mhpatchcore.backbone.families import ARCHITECTURES
-from mhpatchcore.backbone.weights import PINNED, find_weights, load_weights, sha256_of
+from mhpatchcore.backbone.weights import ARCHITECTURES, PINNED, find_weights, load_weights, sha256_of
 from mhpatchcore.errors import WeightsError
 
 CONTENT = save({"conv1.weight": np.ones((2, 3), np.float32)})
@@ -80,7 +79,7 @@ def path_on_hub(repository: str) -> str:
 LOAD = """
 import json, sys, time
 from mhpatchcore.backbone import weights
-from mhpatchcore.backbone.families import ARCHITECTURES
+from mhpatchcore.backbone.weights import ARCHITECTURES
 from mhpatchcore.errors import WeightsError
 weights._HUB_ANSWERS_WITHIN_SECONDS = 0.5
 start = time.monotonic()

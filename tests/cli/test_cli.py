@@ -23,6 +23,7 @@ from cli_runs import (
 from small_detector import PIXELS, small_detector
 
 from mhpatchcore import __version__
+from mhpatchcore.cli import app as app_module
 from mhpatchcore.cli.app import app
 from mhpatchcore.cli.console import progress_display
 from mhpatchcore.demo import dataset as demo_data
@@ -161,6 +162,37 @@ def test_every_command_explains_itself(run: Run) -> None:
         assert ran.code == 0 and "Usage: mhpatchcore " + command in ran.help
         assert "<bool>" not in ran.help
     assert "(default: 3%)" in run("fit", "--help").help
+
+
+def test_the_help_page_starts_with_few_commands(run: Run) -> None:
+    page = run("--help").out
+    panels = [page.index(title) for title in ("Start", "At the line", "Models", "Many products", "Research")]
+    assert panels == sorted(panels)
+    start = page[panels[0] : panels[1]]
+    for command in ("look", "fit", "score", "evaluate"):
+        assert f"│ {command} " in start
+    assert len(app_module.COMMANDS["Start"]) <= 12
+
+
+def test_rare_options_are_on_a_page_of_their_own(run: Run) -> None:
+    short, whole = run("fit", "--help"), run("fit", "--help-all")
+    assert (short.code, whole.code) == (0, 0)
+    for option in ("--false-alarm", "--size", "--roi", "--store", "--help-all"):
+        assert option in short.help and option in whole.help
+    for option in ("--rows", "--shrinkage", "--sigma", "--memory", "--cluster"):
+        assert option not in short.help and option in whole.help
+
+
+def test_a_look_has_no_options_of_the_bank(run: Run) -> None:
+    page = run("look", "--help").help
+    assert "--size" in page and "--false-alarm" in page
+    assert "--rows" not in page and "--shrinkage" not in page
+
+
+@pytest.mark.parametrize(("theirs", "ours"), [("train", "fit"), ("predict", "score")])
+def test_other_tools_names_lead_to_ours(run: Run, theirs: str, ours: str) -> None:
+    ran = run(theirs)
+    assert ran.code == 2 and f"No such command '{theirs}'. Did you mean '{ours}'?" in ran.help
 
 
 def test_version(run: Run) -> None:

@@ -13,8 +13,8 @@ from remote_places import BUCKET, s3_server, upload
 from same_model import assert_same_model
 
 from mhpatchcore import Config, Detector
-from mhpatchcore.cluster import many
-from mhpatchcore.cluster.page import render
+from mhpatchcore.batch import many
+from mhpatchcore.batch.page import render
 from mhpatchcore.config import parse_sizes
 from mhpatchcore.fitting.executor import Processes, Threads
 
@@ -53,6 +53,7 @@ def test_each_product_gets_the_model_that_fit_makes(run: Run, plant: Path, tmp_p
     assert_same_model(alone, Detector.load(tmp_path / "models/cap.mhpc"))
     page = (tmp_path / "models/summary.html").read_text()
     assert all(name in page for name in ("cap", "ring", "vial")) and "3 of 3 products have a model" in page
+    assert f"<dt>sizes</dt><dd>{', '.join(map(str, CONFIG.sizes))}</dd>" in page
 
 
 def test_only_what_has_changed_is_fitted_again(run: Run, plant: Path, tmp_path: Path) -> None:  # noqa: F811

@@ -16,7 +16,8 @@ from small_detector import small_detector
 
 from mhpatchcore import Detector
 from mhpatchcore.inputs.decode import MOST_PIXELS
-from mhpatchcore.inputs.views import View, load_views
+from mhpatchcore.inputs.loading import load_views
+from mhpatchcore.inputs.views import View
 
 __all__ = ["graphs", "run"]  # fixtures
 
@@ -195,5 +196,5 @@ def test_a_huge_image_is_refused_by_a_stated_limit(run: Run, model: Path, tmp_pa
 def test_below_the_limit_there_is_no_warning(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
     """Pillow warns of a decompression bomb above 89 megapixels."""
     Image.new("1", (9500, 9500)).save(tmp_path / "large.png", compress_level=1)
-    assert load_views(tmp_path / "large.png", [View(96, 96)])[0].geometry.height == 9500
+    assert load_views(tmp_path / "large.png", [View(96, 96)])[0][1].height == 9500
     assert [str(one.message) for one in recwarn] == []

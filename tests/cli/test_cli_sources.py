@@ -15,7 +15,7 @@ from small_detector import small_detector, vials
 
 from mhpatchcore import Config, Detector
 from mhpatchcore.errors import ImageError
-from mhpatchcore.inputs.sources import stacked
+from mhpatchcore.inputs.places import stacked
 from mhpatchcore.inputs.window import Window
 
 __all__ = ["graphs", "run"]  # fixtures

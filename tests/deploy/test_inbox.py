@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from mhpatchcore import UserError
-from mhpatchcore.deploy import inbox as module
-from mhpatchcore.deploy.inbox import Inbox, Said
-from mhpatchcore.deploy.inbox_journal import Change
+from mhpatchcore.deploy.inbox import parts as module
+from mhpatchcore.deploy.inbox.journal import Change
+from mhpatchcore.deploy.inbox.parts import Inbox, Said
 
 
 @pytest.fixture
@@ -158,7 +158,7 @@ def test_it_is_in_wal_mode_and_threads_share_it(inbox: Inbox) -> None:
 def test_a_killed_writer_leaves_whole_rows(inbox: Inbox) -> None:
     inbox.add("part", "good", b"first")
     code = (
-        "import sys; from pathlib import Path; from mhpatchcore.deploy.inbox import Inbox\n"
+        "import sys; from pathlib import Path; from mhpatchcore.deploy.inbox.parts import Inbox\n"
         "box = Inbox(Path(sys.argv[1]))\n"
         "for i in range(10**6):\n"
         "    box.add('part', 'good', f'{i}'.encode() * 1000, str(i)); print(i, flush=True)"

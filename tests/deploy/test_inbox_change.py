@@ -20,13 +20,15 @@ from services import png
 from small_detector import small_detector, vials, with_changes
 
 from mhpatchcore import Detector, UserError
-from mhpatchcore.deploy import inbox_change, inbox_file, inbox_versions
-from mhpatchcore.deploy.inbox import Inbox
-from mhpatchcore.deploy.inbox_change import ModelChangedError, NotWrittenError, changed, locked, recover
-from mhpatchcore.deploy.inbox_file import InboxError
-from mhpatchcore.deploy.inbox_journal import Change, Journal
-from mhpatchcore.deploy.inbox_loop import Request, accept, propose
-from mhpatchcore.deploy.inbox_versions import sha256_of, versions
+from mhpatchcore.deploy.inbox import change as inbox_change
+from mhpatchcore.deploy.inbox import file as inbox_file
+from mhpatchcore.deploy.inbox import versions as inbox_versions
+from mhpatchcore.deploy.inbox.change import ModelChangedError, NotWrittenError, changed, locked, recover
+from mhpatchcore.deploy.inbox.file import InboxError
+from mhpatchcore.deploy.inbox.journal import Change, Journal
+from mhpatchcore.deploy.inbox.parts import Inbox
+from mhpatchcore.deploy.inbox.proposals import Request, accept, propose
+from mhpatchcore.deploy.inbox.versions import sha256_of, versions
 from mhpatchcore.model.file import to_bytes
 from mhpatchcore.model.product import OtherProductError
 
@@ -244,8 +246,8 @@ def test_a_killed_process_leaves_one_of_two_models_and_its_record(path: Path, in
     small_detector().calibrated(0.3).save(other)
     known = {sha256_of(path), sha256_of(other)}
     code = (
-        "import sys, hashlib; from pathlib import Path; from mhpatchcore.deploy.inbox_change import changed\n"
-        "from mhpatchcore.deploy.inbox import Inbox\n"
+        "import sys, hashlib; from pathlib import Path; from mhpatchcore.deploy.inbox.change import changed\n"
+        "from mhpatchcore.deploy.inbox.parts import Inbox\n"
         "path, both = Path(sys.argv[1]), [Path(one).read_bytes() for one in sys.argv[2:]]\n"
         "for i in range(10**6):\n"
         "    changed(Inbox.beside(path).journal, path, both[i % 2], 'learn',\n"
@@ -271,7 +273,7 @@ def test_a_killed_process_leaves_one_of_two_models_and_its_record(path: Path, in
 
 def test_one_change_at_a_time(path: Path, inbox: Inbox) -> None:
     code = (
-        "import sys; from pathlib import Path; from mhpatchcore.deploy.inbox_change import locked\n"
+        "import sys; from pathlib import Path; from mhpatchcore.deploy.inbox.change import locked\n"
         "with locked(Path(sys.argv[1])):\n    print('in', flush=True)"
     )
     with locked(path):

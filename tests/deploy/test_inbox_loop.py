@@ -13,11 +13,11 @@ from small_detector import PIXELS, small_detector, vials
 
 from mhpatchcore import Detector, UserError
 from mhpatchcore.demo.dataset import vial_image
-from mhpatchcore.deploy.inbox import Inbox, Said
-from mhpatchcore.deploy.inbox_change import ModelChangedError
-from mhpatchcore.deploy.inbox_jobs import MOST_READY, Jobs, NoSuchJobError
-from mhpatchcore.deploy.inbox_loop import Proposal, Request, accept, propose
-from mhpatchcore.deploy.inbox_versions import sha256_of, versions
+from mhpatchcore.deploy.inbox.change import ModelChangedError
+from mhpatchcore.deploy.inbox.jobs import MOST_READY, Jobs, NoSuchJobError
+from mhpatchcore.deploy.inbox.parts import Inbox, Said
+from mhpatchcore.deploy.inbox.proposals import Proposal, Request, accept, propose
+from mhpatchcore.deploy.inbox.versions import sha256_of, versions
 from mhpatchcore.inputs.sources import content_hash
 from mhpatchcore.model.file import from_bytes
 
@@ -133,8 +133,29 @@ def test_defects_are_never_learnt(path: Path, inbox: Inbox) -> None:
     for action in ("learn", "recalibrate"):
         with pytest.raises(UserError, match="part 4 is a defect"):
             propose(inbox, path, Request(action, (1, 4)))  # type: ignore[arg-type]
-    with pytest.raises(UserError, match="learn or recalibrate"):
+    with pytest.raises(UserError, match="learn or teach or recalibrate"):
         Request("forget")  # type: ignore[arg-type]
+
+
+def test_teaching_names_defects_once(path: Path, inbox: Inbox, tmp_path: Path) -> None:
+    proposal = propose(inbox, path, Request("teach", name="noise", who="Ada"))
+    assert proposal.preview.new_images == 1 and proposal.preview.to_json()["defects"]["right_after"] == 1
+    accept(inbox, proposal)
+    taught = Detector.load(path)
+    assert taught.model.defects is not None and set(taught.model.defects.names) == {"noise"}
+    assert (taught.history[-1].what, taught.history[-1].who) == ("teach", "Ada")
+    assert not (tmp_path / "learnt").exists()  # what is kept of good parts is not for defects
+    with pytest.raises(UserError, match="knows all of these defects already"):
+        propose(inbox, path, Request("teach", name="noise"))
+    with pytest.raises(UserError, match="part 1 is a good part"):
+        propose(inbox, path, Request("teach", (1,)))
+
+
+def test_a_defect_is_called_what_its_label_says(path: Path, inbox: Inbox) -> None:
+    again = np.random.default_rng(1).integers(0, 256, (PIXELS, PIXELS, 3)).astype(np.uint8)
+    inbox.add("part", "defect", png(again), "again.png", note="hail")
+    taught = proposed(propose(inbox, path, Request("teach")))
+    assert taught.model.defects is not None and set(taught.model.defects.names) == {"defect", "hail"}
 
 
 def test_a_part_far_above_the_threshold_is_not_learnt_without_a_word(path: Path, inbox: Inbox) -> None:

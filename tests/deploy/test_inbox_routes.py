@@ -7,6 +7,7 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,11 @@ from small_detector import PIXELS, small_detector, vials
 pytest.importorskip("fastapi")
 from fastapi.testclient import TestClient
 
-from mhpatchcore.deploy import inbox_file
-from mhpatchcore.deploy.inbox_versions import sha256_of
+from mhpatchcore.calibration.choices import choices
+from mhpatchcore.deploy.inbox import file as inbox_file
+from mhpatchcore.deploy.inbox.versions import sha256_of
 from mhpatchcore.deploy.serve.app import create_app
+from mhpatchcore.detector import Detector
 
 
 def png(pixels: np.ndarray) -> bytes:
@@ -60,6 +63,21 @@ def ready(client: TestClient, **asked: Any) -> dict[str, Any]:
         assert time.monotonic() < end
         time.sleep(0.02)
     return dict(job)
+
+
+def test_choices_say_what_each_rate_finds_of_the_labelled_defects(client: TestClient, model: Path) -> None:
+    detector = Detector.load(model)
+    before = client.get("/v1/models/part/choices").json()
+    assert before == [asdict(one) for one in choices(detector.calibration)]
+    assert [one["in_use"] for one in before].count(True) == 1 and before[0]["found"] is None
+    labelled(client, png(vials(20, 1)[0]), "good")
+    defect = labelled(client, png(255 - vials(21, 1)[0]), "defect")
+    after = client.get("/v1/models/part/choices").json()
+    assert after == [asdict(one) for one in choices(detector.calibration, [defect["score"]])]
+    assert {one["of"] for one in after} == {1}
+    client.delete(f"/v1/inbox/{defect['id']}")
+    assert client.get("/v1/models/part/choices").json() == before
+    assert client.get("/v1/models/other/choices").status_code == 404
 
 
 def test_a_label_keeps_what_was_said(client: TestClient, model: Path) -> None:

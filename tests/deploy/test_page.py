@@ -196,6 +196,10 @@ def test_the_loop_closes_and_goes_back(browser: Any, url: str, images: Path) -> 
     page.keyboard.press("3")
     slider = page.locator("#rate-slider")
     expect(page.locator("#rate-set")).to_be_disabled()
+    # beside it the usual rates, the one in use, and what each finds of the labelled defect
+    expect(page.locator("#choices tbody tr")).to_have_count(len(service.facts("/choices")))
+    expect(page.locator("#choices tr.in-use")).to_have_count(1)
+    expect(page.locator("#choices tr.in-use")).to_contain_text("1 of 1")
     slider.focus()
     for _ in range(2):
         slider.press("ArrowRight")

@@ -19,11 +19,11 @@ from cli_runs import Run, assert_one_line_error, files_below, graphs, run  # noq
 from services import bad, good, png, running, write_model
 
 from mhpatchcore import Detector
-from mhpatchcore.deploy import watch as watching
-from mhpatchcore.deploy.watch import Arrivals, Line, finish_earlier, watched
-from mhpatchcore.deploy.watch_journal import Journal
-from mhpatchcore.deploy.watch_judging import UnavailableError, patient
-from mhpatchcore.deploy.watch_status import Status
+from mhpatchcore.deploy.watch import folder as watching
+from mhpatchcore.deploy.watch.folder import Arrivals, Line, finish_earlier, watched
+from mhpatchcore.deploy.watch.journal import Journal
+from mhpatchcore.deploy.watch.judging import UnavailableError, patient
+from mhpatchcore.deploy.watch.status import Status
 from mhpatchcore.errors import ImageError
 
 QUICK = ("--once", "--settle", "0", "--quiet")

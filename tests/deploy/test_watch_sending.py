@@ -19,10 +19,10 @@ from paho.mqtt.client import Client
 from paho.mqtt.enums import CallbackAPIVersion
 from services import free_port, good, png, until, write_model
 
-from mhpatchcore.deploy import watch_sending
-from mhpatchcore.deploy.watch_journal import Arrived, Journal
-from mhpatchcore.deploy.watch_sending import Forwarding, mqtt, webhook
-from mhpatchcore.deploy.watch_status import Status
+from mhpatchcore.deploy.watch import sending as watch_sending
+from mhpatchcore.deploy.watch.journal import Arrived, Journal
+from mhpatchcore.deploy.watch.sending import Forwarding, mqtt, webhook
+from mhpatchcore.deploy.watch.status import Status
 
 needs_broker = pytest.mark.skipif(shutil.which("mosquitto") is None, reason="mosquitto is not installed")
 

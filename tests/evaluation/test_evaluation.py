@@ -24,7 +24,7 @@ from mhpatchcore.evaluation.metrics import image_metrics
 from mhpatchcore.inputs.datasets import Dataset, Sample, load_dataset, read_mask
 from mhpatchcore.inputs.views import View
 from mhpatchcore.result import Result
-from mhpatchcore.runtime.telemetry import Telemetry
+from mhpatchcore.runtime.costs import Costs
 from mhpatchcore.scoring.maps import ViewScores, view_map
 
 
@@ -265,7 +265,7 @@ def test_found_is_told_apart_from_rejected(vials: Dataset) -> None:
 @pytest.mark.slow
 def test_memory_does_not_grow_with_the_number_of_images(vials: Dataset) -> None:
     def peak(n: int) -> int:
-        telemetry = Telemetry()
+        telemetry = Costs()
         many = replace(vials, test=tuple(islice(cycle(vials.test), n)))
         assert len(evaluate(small_detector(), many, workers=2).images) == n
         return telemetry.peak_rss

@@ -47,6 +47,14 @@ def test_the_sampling_error_of_a_mean_is_that_of_independent_categories() -> Non
     assert tables.sampling_error(known, "offline") == tables.sampling_error(CELLS, "default") == "–"
 
 
+def test_defects_found_stand_beside_the_auroc_where_they_were_counted() -> None:
+    counted = [replace(one, found=0.75) if one.variant == "default" else one for one in CELLS]
+    lines = study_tables(counted, read_variants(VARIANTS))["summary"].splitlines()
+    assert lines[0].startswith("| | what it is | image AUROC | defects found | pixel AUROC |")
+    assert "| 0.865 | 0.750 | 0.800 |" in lines[2] and "| – | – | – | – |" in lines[3]
+    assert np.isnan(tables.difference(counted, "plain", "found"))
+
+
 def test_lines_are_compared_on_the_seeds_that_both_have() -> None:
     assert tables.difference(CELLS, "plain", "image") == pytest.approx((0.05 - 0.01) / 2)
     assert tables.difference(CELLS, "plain", "pixel") == pytest.approx(-0.1)
@@ -71,7 +79,9 @@ def test_the_page_has_places_for_tables_that_there_are(tmp_path: Path) -> None:
     copy = tmp_path / "accuracy.md"
     copy.write_text(PAGE.read_text(encoding="utf-8"), encoding="utf-8")
     assert {"summary", "ingredients", "image", "spread", "left-out"} <= set(paste(copy, "lite0", found))
-    assert "| default | what `fit` does without flags | 0.865 | 0.800 | 0.800 | – | 2 |" in copy.read_text()
+    assert (
+        "| default | what `fit` does without flags | 0.865 | – | 0.800 | 0.800 | – | 2 |" in copy.read_text()
+    )
     again = copy.read_text()
     paste(copy, "lite0", found)
     assert copy.read_text() == again
@@ -83,7 +93,7 @@ def test_few_normals_are_a_table_of_their_own() -> None:
     few = [cell("default@2", name, seed, 0.7 + 0.1 * seed) for name in "ab" for seed in (0, 1)]
     few += [cell("default@16", name, 0, 0.9) for name in "ab"]
     tables = study_tables(CELLS + few, read_variants(VARIANTS))
-    assert "| 2 | 0.750 | – | – | 0.700, 0.800 |\n| 16 | 0.900 | – | – | 0.900 |" in tables["few"]
+    assert "| 2 | 0.750 | – | – | – | 0.700, 0.800 |\n| 16 | 0.900 | – | – | – | 0.900 |" in tables["few"]
     assert "@" not in "".join(table for name, table in tables.items() if name != "few")
 
 

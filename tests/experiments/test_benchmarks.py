@@ -19,7 +19,7 @@ from benchmarks.commands import shown, write_json
 from mhpatchcore import Config
 from mhpatchcore.bank.patches import Stream
 from mhpatchcore.config import Size
-from mhpatchcore.runtime.telemetry import Phase
+from mhpatchcore.runtime.costs import Phase
 
 COMMANDS = (
     *("__main__", "verdicts", "decoding", "drift", "exporting", "fitting", "growth", "one_fit"),

@@ -20,8 +20,8 @@ from mhpatchcore.fitting.calibrating import (
     held_out_images,
     rescored_images,
 )
-from mhpatchcore.fitting.previous import Previous
-from mhpatchcore.inputs.views import load_views
+from mhpatchcore.inputs.loading import load_views
+from mhpatchcore.model.value import Previous
 
 SMALL = Config(augment="none", sizes=96, K=300, m_c=64)
 N = 12
@@ -39,7 +39,7 @@ def detector(pictures: list[np.ndarray]) -> Detector:
 
 def whitened(detector: Detector, picture: np.ndarray, scale: int = 0) -> np.ndarray:
     one = detector.scales[scale]
-    view = load_views(picture, detector.config.views)[scale].pixels
+    view = load_views(picture, detector.config.views)[scale][0]
     rows = aligned_rows([layer[0] for layer in one.backbone(view[None])])
     return (rows - one.whitening.mean) @ one.whitening.A.T
 
@@ -161,7 +161,7 @@ def test_an_image_that_has_all_rows_of_the_bank_cannot_be_scored_again(detector:
 
 def previous(learnt: int, n: int, deciding: bool = True) -> Previous:
     """A model that has learnt from so many images and was calibrated by n."""
-    one = Detector.fit(vials(0, 2), Config(sizes=64, K=20, layers=("block2",))).model.previous
+    one = Previous.of(Detector.fit(vials(0, 2), Config(sizes=64, K=20, layers=("block2",))).model)
     kept = one.calibration.deciding if deciding else ()
     calibration = replace(one.calibration, scores=np.arange(n, dtype=np.float32), deciding=kept)
     return replace(one, calibration=calibration, learnt=learnt)

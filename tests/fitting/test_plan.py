@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pickle
 
+from mhpatchcore.backbone.stored import Located
 from mhpatchcore.config import Config
-from mhpatchcore.fitting.plan import Located, bank_chunks, make_plan
+from mhpatchcore.fitting.plan import bank_chunks, make_plan
 from mhpatchcore.inputs.views import Geometry
 
 

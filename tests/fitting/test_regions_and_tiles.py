@@ -15,10 +15,10 @@ from small_detector import vials
 from mhpatchcore import Config, Detector, Execution
 from mhpatchcore.errors import ImageError, UserError
 from mhpatchcore.fitting.calibrating import banked, calibrated_by, rescored_images
+from mhpatchcore.fitting.checks import ImageChecks
 from mhpatchcore.fitting.executor import Processes
 from mhpatchcore.inputs.areas import Polygons
-from mhpatchcore.inputs.views import load_views
-from mhpatchcore.inspection.suspicion import ImageChecks
+from mhpatchcore.inputs.loading import load_views
 from mhpatchcore.metric.moments import Moments
 
 N, SIDE = 8, 128
@@ -70,16 +70,16 @@ def test_moments_and_bank_are_of_patches_inside(
     (scale,), (view,) = detector.scales, detector.config.views
     grid, rows = scale.backbone.info.grid, []
     for picture in pictures:
-        for seen in load_views(picture, [view], detector.config.roi):
-            counts = detector.config.roi.over(seen.geometry.box, *grid, (SIDE, SIDE))  # type: ignore[union-attr]
-            rows.append(scale.backbone.descriptors(seen.pixels)[counts])
+        for seen, where in load_views(picture, [view], detector.config.roi):
+            counts = detector.config.roi.over(where.box, *grid, (SIDE, SIDE))  # type: ignore[union-attr]
+            rows.append(scale.backbone.descriptors(seen)[counts])
     expected = Moments.of(np.concatenate(rows))
     assert scale.moments.n == expected.n < N * view.count(SIDE, SIDE) * grid[0] * grid[1]
     assert np.allclose(scale.moments.mean, expected.mean, rtol=1e-4)
     assert np.allclose(scale.moments.covariance, expected.covariance, rtol=1e-3, atol=1e-6)
-    where = view.geometries(SIDE, SIDE)
+    every = view.geometries(SIDE, SIDE)
     for _, number, row, column in scale.origin:
-        assert detector.config.roi.over(where[number].box, *grid, (SIDE, SIDE))[row, column]  # type: ignore[union-attr]
+        assert detector.config.roi.over(every[number].box, *grid, (SIDE, SIDE))[row, column]  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("sizes", SIZES)
@@ -89,8 +89,8 @@ def test_bank_rows_are_the_patches_they_come_from(pictures: list[np.ndarray], si
         described = {}
         for raw, (image, number, row, column) in zip(scale.raw, scale.origin.tolist(), strict=True):
             if (image, number) not in described:
-                seen = load_views(pictures[image], [view])[number]
-                described[image, number] = scale.backbone.descriptors(seen.pixels)
+                seen, _ = load_views(pictures[image], [view])[number]
+                described[image, number] = scale.backbone.descriptors(seen)
             assert np.array_equal(raw, described[image, number][row, column].astype(np.float16))
         assert (scale.origin[:, 1].max() > 0) == bool(view.zoom)
         assert scale.moments.n == N * view.count(SIDE, SIDE) * scale.backbone.info.patches

@@ -21,9 +21,9 @@ from small_detector import vials
 
 from mhpatchcore import Config, Detector, Execution, UserError
 from mhpatchcore.config import CHOICES
-from mhpatchcore.fitting import describing, growing, summing
-from mhpatchcore.fitting.store import Store, entry_key
+from mhpatchcore.fitting import banking, describing, moments
 from mhpatchcore.fitting.storekeeping import entries_of, in_use_since, opened_store, trimmed
+from mhpatchcore.runtime.store import Store, entry_key
 
 SMALL = Config(augment="none", sizes=64, K=80, m_c=40, layers=("block2", "block4"), chunk_images=2)
 OPTIONS = (
@@ -53,10 +53,10 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What was worked out, and not found in the store."""
     steps: list[str] = []
     for module, name in (
-        (describing, "opened"),
-        (summing, "moments_of"),
-        (growing, "_summary"),
-        (growing, "_kept"),
+        (describing, "load_image"),
+        (moments, "moments_of"),
+        (banking, "_summary"),
+        (banking, "_kept"),
     ):
         monkeypatch.setattr(module, name, _counted(getattr(module, name), name, steps))
     return steps
@@ -80,7 +80,7 @@ def test_a_second_fit_finds_all_that_the_first_has_worked_out(
     done.clear()
     execution = Execution(store=tmp_path / "store")
     assert_same_model(Detector.fit(folder, config, execution=execution), plain)
-    assert done.count("opened") == N and done.count("moments_of") == 11
+    assert done.count("load_image") == N and done.count("moments_of") == 11
     done.clear()
     assert_same_model(Detector.fit(folder, config, execution=execution), plain)
     assert done == []
@@ -94,12 +94,12 @@ def test_other_settings_do_without_the_network_and_without_what_they_share(
     done.clear()
     fewer = SMALL.with_changes(K=60)  # which takes as much of every chunk
     assert_same_model(Detector.fit(folder, fewer, execution=execution), Detector.fit(folder, fewer))
-    kept = done[: done.index("opened")]
+    kept = done[: done.index("load_image")]
     assert set(kept) == {"_kept"}, "nodes are closed anew, over the same summaries"
     for change in ({"shrinkage": 0.5}, {"constructor": "tree"}, {"m_c": 30}, {"local": 3}):
         done.clear()
         Detector.fit(folder, SMALL.with_changes(**change), execution=execution)
-        assert "opened" not in done and "moments_of" not in done
+        assert "load_image" not in done and "moments_of" not in done
 
 
 @pytest.mark.parametrize("kind", ["moments", "summary", "node", "image"])
@@ -130,7 +130,7 @@ def test_a_damaged_block_of_tiles_is_noticed_and_only_its_image_redone(
     path.write_bytes(whole[:-1])
     done.clear()
     assert_same_model(Detector.fit(images, config, execution=execution), first)
-    assert done.count("opened") == 1 and path.read_bytes() == whole
+    assert done.count("load_image") == 1 and path.read_bytes() == whole
 
 
 def command(folder: Path, model: Path, store: Path, *more: str) -> list[str]:

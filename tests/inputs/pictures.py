@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from mhpatchcore.inputs.loading import load_views
 from mhpatchcore.inputs.sources import ImageLike
-from mhpatchcore.inputs.views import Geometry, View, load_views
+from mhpatchcore.inputs.views import Geometry, View
 
 
 def picture(height: int = 40, width: int = 60) -> np.ndarray:
@@ -25,4 +26,4 @@ def saved(folder: Path, image: Image.Image, name: str, **options: object) -> Pat
 def seen(source: ImageLike, view: View = View(32, 32)) -> tuple[np.ndarray, Geometry]:  # noqa: B008
     """The one view of an image: pixels and geometry."""
     (one,) = load_views(source, [view])
-    return one.pixels, one.geometry
+    return one

@@ -14,10 +14,10 @@ from PIL import Image, ImageCms, ImageFile
 
 from mhpatchcore import Config
 from mhpatchcore.errors import ImageError
-from mhpatchcore.inputs import planes
+from mhpatchcore.inputs import deep
 from mhpatchcore.inputs.decode import decoded
-from mhpatchcore.inputs.views import Geometry, View, load_views, opened
-from mhpatchcore.inputs.window import load_pixels
+from mhpatchcore.inputs.loading import load_image, load_pixels, load_views
+from mhpatchcore.inputs.views import Geometry, View
 
 
 @pytest.mark.parametrize("name", ["a.png", "a.bmp", "a.tif", "a.ppm", "a.JPG", "a.webp"])
@@ -62,13 +62,15 @@ def test_large_jpegs_are_kept_in_planes(
     path = saved(tmp_path, Image.fromarray(noisy(301, 222)), "a.jpg", quality=90)
     config = Config(sizes=sizes, roi=roi)
     plain = load_views(path, config.views, config.roi)
-    monkeypatch.setattr(planes, "LARGE", 1000)
-    monkeypatch.setattr(planes, "STRIP", 5000)
-    picture = opened(path, config.views, config.roi).picture
+    monkeypatch.setattr(deep, "LARGE", 1000)
+    monkeypatch.setattr(deep, "STRIP", 5000)
+    picture = load_image(path, config.views, config.roi)
     assert [band.mode for band in picture.bands] == ["L", "L", "L"]
     assert (picture.height, picture.width) == (301, 222)
-    for ours, theirs in zip(load_views(path, config.views, config.roi), plain, strict=True):
-        assert np.array_equal(ours.pixels, theirs.pixels) and ours.geometry == theirs.geometry
+    for (ours, where), (theirs, expected) in zip(
+        load_views(path, config.views, config.roi), plain, strict=True
+    ):
+        assert np.array_equal(ours, theirs) and where == expected
 
 
 def test_what_is_not_kept_in_planes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,16 +84,16 @@ def test_what_is_not_kept_in_planes(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         saved(tmp_path, pixels, "a.png"),
     ]
     before = [seen(path)[0] for path in paths]
-    monkeypatch.setattr(planes, "LARGE", 1000)
+    monkeypatch.setattr(deep, "LARGE", 1000)
     for path, pixels_before in zip(paths, before, strict=True):
-        assert len(opened(path, [View(32, 32)]).picture.bands) == 1
+        assert len(load_image(path, [View(32, 32)]).bands) == 1
         assert np.array_equal(seen(path)[0], pixels_before)
 
 
 def test_a_damaged_large_jpeg_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = saved(tmp_path, Image.fromarray(noisy(301, 222)), "a.jpg")
     path.write_bytes(path.read_bytes()[:20_000])
-    monkeypatch.setattr(planes, "LARGE", 1000)
+    monkeypatch.setattr(deep, "LARGE", 1000)
     with pytest.raises(ImageError, match=r"cannot read image .*a\.jpg: image file is truncated"):
         seen(path)
 
@@ -101,7 +103,7 @@ def test_a_pillow_that_takes_its_own_memory_is_good_enough(
 ) -> None:
     path = saved(tmp_path, Image.fromarray(noisy(301, 222)), "a.jpg")
     before = seen(path)[0]
-    monkeypatch.setattr(planes, "LARGE", 1000)
+    monkeypatch.setattr(deep, "LARGE", 1000)
     prepare = ImageFile.ImageFile.load_prepare
 
     def older(image: ImageFile.ImageFile) -> None:

@@ -19,10 +19,11 @@ VIEW = View(64, 64)
 MEASURED = """
 import sys, warnings
 from mhpatchcore.inputs.footprint import decoding_bytes
-from mhpatchcore.inputs.views import View, load_views
+from mhpatchcore.inputs.loading import load_views
+from mhpatchcore.inputs.views import View
 from mhpatchcore.inputs.window import Window
 from mhpatchcore.runtime.memory import share_one_heap
-from mhpatchcore.runtime.telemetry import current_rss, own_peak, reset_peak
+from mhpatchcore.runtime.costs import current_rss, own_peak, reset_peak
 warnings.simplefilter("ignore")
 share_one_heap()
 for name in sys.argv[1:]:

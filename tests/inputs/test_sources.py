@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 from itertools import repeat
 from pathlib import Path
@@ -120,10 +121,16 @@ def test_collections_of_any_kind() -> None:
     assert np.array_equal(next(endless), picture)
 
 
-@pytest.mark.parametrize("given", [None, 3, 0.5, [None], ["a.png", 7], b"abc", object()])
+@pytest.mark.parametrize("given", [None, 3, 0.5, [None], ["a.png", 7], object()])
 def test_what_is_no_collection_of_images_is_told_in_a_sentence(given: object) -> None:
     with pytest.raises(UserError, match=r"images are a folder, a file, a pattern .*; this is "):
         list_images(given)  # type: ignore[arg-type]
+
+
+def test_one_file_is_not_a_collection() -> None:
+    for given in (b"abc", io.BytesIO(b"abc")):
+        with pytest.raises(UserError, match="one file is one image"):
+            list_images(given)
 
 
 def test_a_single_image_is_told_from_a_collection(tmp_path: Path) -> None:

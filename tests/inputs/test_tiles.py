@@ -13,8 +13,9 @@ from PIL import Image
 from mhpatchcore import Config, UserError
 from mhpatchcore.config import Size, parse_sizes
 from mhpatchcore.errors import ImageError
+from mhpatchcore.inputs.loading import OUTSIDE, load_image, load_views
 from mhpatchcore.inputs.regions import parse_roi
-from mhpatchcore.inputs.views import OUTSIDE, OVERLAP, View, load_views, opened, views_of
+from mhpatchcore.inputs.views import OVERLAP, View, views_of
 
 
 def noise(height: int, width: int, seed: int = 0) -> np.ndarray:
@@ -58,23 +59,22 @@ def test_blending_adds_up_to_one(height: int, width: int) -> None:
 
 def test_tiles_at_full_resolution_are_the_image_s_own_pixels() -> None:
     image = noise(150, 220)
-    for seen in load_views(image, [View(64, 96, zoom=1)]):
-        where = seen.geometry
+    for seen, where in load_views(image, [View(64, 96, zoom=1)]):
         own = image[int(where.top) : int(where.bottom), int(where.left) : int(where.right)]
-        assert np.array_equal(seen.pixels, own)
+        assert np.array_equal(seen, own)
 
 
 def test_tiles_at_half_the_resolution_are_those_of_the_image_at_half_its_size() -> None:
     image = noise(256, 384)
     small = np.asarray(Image.fromarray(image).resize((192, 128), Image.Resampling.BILINEAR))
-    (seen, *_) = load_views(image, [View(64, 64, zoom=0.5)])
-    inner = np.abs(seen.pixels[:60, :60].astype(int) - small[:60, :60])
+    ((seen, _), *_) = load_views(image, [View(64, 64, zoom=0.5)])
+    inner = np.abs(seen[:60, :60].astype(int) - small[:60, :60])
     assert inner.max() <= 1
 
 
 def test_beyond_a_small_image_it_is_gray_and_nothing_counts() -> None:
     image, view = noise(40, 100), View(64, 64, zoom=1)
-    source = opened(image, [view])
+    source = load_image(image, [view])
     one, two = source.placed(view, (8, 8))
     for placed in (one, two):
         pixels = source.pixels(view, placed.where)
@@ -85,14 +85,14 @@ def test_beyond_a_small_image_it_is_gray_and_nothing_counts() -> None:
 
 
 def test_both_scales_are_cut_from_one_decoding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from mhpatchcore.inputs import views as module
+    from mhpatchcore.inputs import loading as module
 
     Image.fromarray(noise(200, 300)).save(tmp_path / "a.jpg")
     times: list[object] = []
     decoded: Callable[..., object] = module.decoded
     monkeypatch.setattr(module, "decoded", lambda *given: times.append(given) or decoded(*given))
-    whole, *tiles = load_views(tmp_path / "a.jpg", Config(sizes="64,tile:96").views)
-    assert len(times) == 1 and whole.geometry.box == (0, 0, 200, 300) and len(tiles) == 3 * 4
+    (_, whole), *tiles = load_views(tmp_path / "a.jpg", Config(sizes="64,tile:96").views)
+    assert len(times) == 1 and whole.box == (0, 0, 200, 300) and len(tiles) == 3 * 4
 
 
 @pytest.mark.parametrize("zoom", [0, 1.0, 0.5])
@@ -105,26 +105,28 @@ def test_what_lies_outside_is_not_seen(zoom: float, gray: bool) -> None:
     area = roi.over((0, 0, 100, 120), 100, 120, (100, 120))  # type: ignore[union-attr]
     other[area] = one[area]
     before = other.copy()
-    for ours, theirs in zip(load_views(one, [view], roi), load_views(other, [view], roi), strict=True):
-        assert np.array_equal(ours.pixels, theirs.pixels)
+    for (ours, _), (theirs, _) in zip(
+        load_views(one, [view], roi), load_views(other, [view], roi), strict=True
+    ):
+        assert np.array_equal(ours, theirs)
     assert np.array_equal(other, before)  # a given array stays as it is
     assert any(
-        not np.array_equal(ours.pixels, theirs.pixels)
-        for ours, theirs in zip(load_views(one, [view]), load_views(other, [view]), strict=True)
+        not np.array_equal(ours, theirs)
+        for (ours, _), (theirs, _) in zip(load_views(one, [view]), load_views(other, [view]), strict=True)
     )
     if zoom == 1:
-        (seen, *_) = load_views(one, [view], roi)
+        ((seen, _), *_) = load_views(one, [view], roi)
         outside = ~area[:48, :48]
-        assert (seen.pixels[outside] == OUTSIDE).all()
+        assert (seen[outside] == OUTSIDE).all()
 
 
 @pytest.mark.parametrize("dtype", [np.uint16, np.float32])
 def test_deep_images_have_an_outside_too(dtype: type) -> None:
     values = np.random.default_rng(0).integers(0, 4000, (60, 60)).astype(dtype)
     config = Config(sizes="tile:64", window="0,4000", roi=[10, 10, 50, 50])
-    (seen,) = load_views(values, config.views, config.roi)
-    assert (seen.pixels[:10] == OUTSIDE).all() and (seen.pixels[50:60] == OUTSIDE).all()
-    assert np.allclose(seen.pixels[10:50, 10:50, 0], values[10:50, 10:50] * (255 / 4000), atol=1e-3)
+    ((seen, _),) = load_views(values, config.views, config.roi)
+    assert (seen[:10] == OUTSIDE).all() and (seen[50:60] == OUTSIDE).all()
+    assert np.allclose(seen[10:50, 10:50, 0], values[10:50, 10:50] * (255 / 4000), atol=1e-3)
 
 
 def test_cells_count_whose_middle_is_inside() -> None:
@@ -144,13 +146,13 @@ def test_tiles_that_show_nothing_of_the_region_are_left_out() -> None:
 def test_a_region_that_leaves_nothing_is_refused() -> None:
     view, roi = View(64, 64), parse_roi([500, 500, 600, 600])
     with pytest.raises(ImageError, match=r"leaves nothing of image given as an array \(80 × 60 pixels\)"):
-        opened(noise(60, 80), [view], roi).placed(view, (8, 8))
+        load_image(noise(60, 80), [view], roi).placed(view, (8, 8))
 
 
 def test_absurdly_many_tiles_are_refused() -> None:
     view = View(32, 32, zoom=8.0)
     with pytest.raises(ImageError, match="tiles, too many: take larger ones"):
-        opened(noise(900, 900), [view]).placed(view, (4, 4))
+        load_image(noise(900, 900), [view]).placed(view, (4, 4))
 
 
 @pytest.mark.parametrize(

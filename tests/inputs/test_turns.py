@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from mhpatchcore.inputs.loading import load_image
 from mhpatchcore.inputs.regions import parse_roi
 from mhpatchcore.inputs.turns import EVERY_TURN, PLAIN, TURNS, Turn
-from mhpatchcore.inputs.views import View, opened
+from mhpatchcore.inputs.views import View
 
 FLIPS = TURNS["flips"]
 
@@ -72,7 +73,7 @@ def test_a_stretched_view_is_turned_as_the_image_is() -> None:
 def test_copies_are_numbered_behind_the_views_and_know_their_region() -> None:
     view = View(32, 32, zoom=1)
     roi = parse_roi([0, 0, 32, 20])
-    image = opened(noise(32, 80), [view])
+    image = load_image(noise(32, 80), [view])
     plain = image.copies(view, (4, 4), TURNS["none"])
     every = image.copies(view, (4, 4), FLIPS)
     assert [one.number for one in every[: len(plain)]] == [0, 1, 2]
@@ -80,6 +81,6 @@ def test_copies_are_numbered_behind_the_views_and_know_their_region() -> None:
         3 * EVERY_TURN.index(turn) + i for turn in FLIPS for i in range(3)
     ]
     assert np.array_equal(image.shown(view, every[4]), np.rot90(image.pixels(view, plain[1].where)))
-    (first, second, *_) = opened(noise(32, 80), [view], roi).copies(view, (4, 4), FLIPS)  # type: ignore[arg-type]
+    (first, second, *_) = load_image(noise(32, 80), [view], roi).copies(view, (4, 4), FLIPS)  # type: ignore[arg-type]
     assert first.inside is not None and second.inside is not None
     assert np.array_equal(second.inside, np.rot90(first.inside)) and not second.inside.all()

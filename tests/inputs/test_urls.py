@@ -21,9 +21,10 @@ from small_detector import small_detector
 from mhpatchcore import Config, Detector
 from mhpatchcore.errors import ImageError, ModelFileError, UserError
 from mhpatchcore.inputs.decode import size_of
-from mhpatchcore.inputs.files import held, open_bytes
-from mhpatchcore.inputs.sources import content_hash, gather, is_there, list_images, single_image
-from mhpatchcore.inputs.window import load_pixels
+from mhpatchcore.inputs.files import fetch_file, open_bytes
+from mhpatchcore.inputs.loading import load_pixels
+from mhpatchcore.inputs.places import is_there
+from mhpatchcore.inputs.sources import content_hash, gather, list_images, single_image
 from mhpatchcore.model.file import to_bytes
 from mhpatchcore.runtime import urls
 from mhpatchcore.runtime.files import write_text
@@ -150,8 +151,8 @@ def test_an_object_is_asked_for_once(web: WebServer, parts: Path) -> None:
     detector, name = small_detector(), f"{web.url}/parts/003.png"
     assert detector.score(name).score == detector.score(parts / "003.png").score
     assert web.asked["/parts/003.png"] == 1
-    once = held(name)
-    assert content_hash(once) == content_hash(parts / "003.png") and held(once) is once
+    once = fetch_file(name)
+    assert content_hash(once) == content_hash(parts / "003.png") and fetch_file(once) is once
     assert np.array_equal(load_pixels(once), load_pixels(parts / "003.png"))
     assert web.asked["/parts/003.png"] == 2
 

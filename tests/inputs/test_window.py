@@ -12,16 +12,9 @@ from PIL import Image
 
 from mhpatchcore import Config
 from mhpatchcore.errors import ImageError, UserError
-from mhpatchcore.inputs.views import View, load_views
-from mhpatchcore.inputs.window import (
-    EIGHT_BIT,
-    SAMPLE,
-    Picture,
-    Window,
-    learnt_window,
-    load_pixels,
-    parse_window,
-)
+from mhpatchcore.inputs.loading import LoadedImage, load_pixels, load_views
+from mhpatchcore.inputs.views import View
+from mhpatchcore.inputs.window import EIGHT_BIT, SAMPLE, Window, learnt_window, parse_window
 
 
 def exposed(black: float, steps: float, kind: str = "uint16", seed: int = 0) -> np.ndarray:
@@ -35,9 +28,9 @@ def test_every_exposure_looks_like_the_image_of_8_bits(tmp_path: Path, black: in
     normals = [write_png16(tmp_path / f"{i}.png", exposed(black, steps, seed=i)) for i in range(5)]
     window = learnt_window(normals)
     assert (window.depth, window.frames) == ("16-bit", 1)
-    (view,) = load_views(normals[0], [View(32, 32, window=window)])
-    assert view.pixels.dtype == np.float32
-    assert np.abs(view.pixels - seen(picture())[0]).mean() < 6
+    ((view, _),) = load_views(normals[0], [View(32, 32, window=window)])
+    assert view.dtype == np.float32
+    assert np.abs(view - seen(picture())[0]).mean() < 6
     assert np.abs(load_pixels(normals[0], window).astype(int) - picture()).mean() < 6
 
 
@@ -173,5 +166,7 @@ def test_columns_are_resized_before_rows_whatever_the_shape(
     for top, left, bottom, right in ((0, 0, height, width), (17, 5, height - 9, width - 3), (30, 0, 39, 21)):
         columns = image.resize((48, height), resample, box=(left, 0, right, height))
         expected = columns.resize((48, 64), resample, box=(0, top, 48, bottom))
-        found = Picture((image,), 1, *size).resized(64, 48, (top, left, bottom, right), resample)
+        found = LoadedImage((image,), 1, *size, "an image").resized(
+            64, 48, (top, left, bottom, right), resample
+        )
         np.testing.assert_array_equal(found, np.asarray(expected))

@@ -15,8 +15,9 @@ from small_detector import small_detector, vials
 
 from mhpatchcore import Detector
 from mhpatchcore.inputs.camera import MEASURES, image_measures
+from mhpatchcore.inputs.loading import load_image
 from mhpatchcore.inputs.regions import parse_roi
-from mhpatchcore.inputs.views import View, opened
+from mhpatchcore.inputs.views import View
 from mhpatchcore.inspection.camera import camera_drift
 
 __all__ = ["graphs", "run"]  # fixtures
@@ -25,7 +26,7 @@ PIXELS = 200
 
 def measured(pictures: list[np.ndarray], roi: object = None) -> np.ndarray:
     view, area = View(), parse_roi(roi)
-    images = [opened(picture, [view], area) for picture in pictures]
+    images = [load_image(picture, [view], area) for picture in pictures]
     return np.array([one.measures(view, one.pixels(view, view.geometry(*one.size))) for one in images])
 
 

@@ -16,8 +16,8 @@ from small_detector import PIXELS, small_detector, with_changes, with_threshold
 
 from mhpatchcore import Detector, UserError
 from mhpatchcore.demo.dataset import vial_image
+from mhpatchcore.inputs.loading import load_views
 from mhpatchcore.inputs.sources import content_hash
-from mhpatchcore.inputs.views import load_views
 from mhpatchcore.inspection.evidence import NEAREST, _layer_shares, patch_box
 from mhpatchcore.model.history import event
 from mhpatchcore.report.evidence import evidence_figure
@@ -62,7 +62,7 @@ def test_nearest_patches_are_the_nearest_bank_rows_of_different_images(detector:
     place = detector.explain(picture).places[0]
     a, (scale,) = detector.score(picture).views[0].distances, detector.scales
     row, column = np.unravel_index(a.argmax(), a.shape)
-    u = scale.backbone.descriptors(load_views(picture, detector.config.views)[0].pixels)[row, column]
+    u = scale.backbone.descriptors(load_views(picture, detector.config.views)[0][0])[row, column]
     distances = ((scale.whitening(scale.raw) - scale.whitening(u[None])) ** 2).sum(axis=1)
     image, _, *cell = scale.origin[distances.argmin()].tolist()
     first = place.nearest[0]

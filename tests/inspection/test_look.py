@@ -13,7 +13,8 @@ from mhpatchcore import Config
 from mhpatchcore.demo.dataset import vial_image
 from mhpatchcore.errors import ImageError
 from mhpatchcore.inputs.checks import Suggestion
-from mhpatchcore.inputs.sources import gather, stacked
+from mhpatchcore.inputs.places import stacked
+from mhpatchcore.inputs.sources import gather
 from mhpatchcore.inspection.look import Look, look
 from mhpatchcore.inspection.suggestions import suggestions
 

@@ -10,17 +10,20 @@ from PIL import Image
 
 from mhpatchcore.inputs.views import View
 from mhpatchcore.report import drawing
-from mhpatchcore.report.captions import heat_unit, heat_unit_name, outline_note, verdict_line
 from mhpatchcore.report.drawing import (
     OUTLINE,
     SEPARATOR,
     contact_sheet,
     heat_strength,
+    heat_unit,
+    heat_unit_name,
+    outline_note,
     outlined,
     overlay,
     panels,
     screen_pixels,
     triptych,
+    verdict_line,
 )
 from mhpatchcore.result import Result
 from mhpatchcore.scoring.maps import ViewScores

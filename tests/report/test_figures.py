@@ -16,7 +16,7 @@ from PIL import Image
 from small_detector import small_detector
 
 from mhpatchcore.demo.dataset import vial_image
-from mhpatchcore.report.examples import Example, qualitative_figure
+from mhpatchcore.experiments.showing import Example, qualitative_figure
 from mhpatchcore.report.figures import (
     LOOKS,
     Cost,

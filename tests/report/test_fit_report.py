@@ -14,7 +14,7 @@ from small_detector import PIXELS
 from test_report import Page
 
 from mhpatchcore import Detector
-from mhpatchcore.inspection.coverage import LEVELS, Coverage
+from mhpatchcore.fitting.checks import LEVELS, Coverage
 from mhpatchcore.report.fit import MAX_POINTS, coverage_figure, variance_figure
 
 __all__ = ["graphs", "run"]  # fixtures

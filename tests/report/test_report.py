@@ -26,11 +26,9 @@ from mhpatchcore.errors import ImageError, UserError
 from mhpatchcore.evaluation.evaluate import Judged, evaluate
 from mhpatchcore.inputs.datasets import Dataset, Sample, load_dataset
 from mhpatchcore.report import evaluation as report
-from mhpatchcore.report import gallery as gallery_module
 from mhpatchcore.report import pictures, wording
-from mhpatchcore.report.drawing import overlay
-from mhpatchcore.report.evaluation import write_report
-from mhpatchcore.report.gallery import (
+from mhpatchcore.report.drawing import heat_layer, overlay
+from mhpatchcore.report.evaluation import (
     ELSEWHERE,
     FALSE_ALARM,
     FOUND,
@@ -41,6 +39,7 @@ from mhpatchcore.report.gallery import (
     VERDICTS,
     Gallery,
     verdict_of,
+    write_report,
 )
 from mhpatchcore.report.page import breakable
 
@@ -157,8 +156,8 @@ def test_gallery_holds_few_pictures_whatever_comes(
         alive.append(weakref.ref(picture))
         return picture
 
-    monkeypatch.setattr(gallery_module, "picture_of", picture_of)
-    monkeypatch.setattr(gallery_module, "outline_note", lambda result: "")
+    monkeypatch.setattr(report, "picture_of", picture_of)
+    monkeypatch.setattr(report, "outline_note", lambda result: "")
     kinds = [f"kind {i}" for i in range(n_kinds)]
     gallery = Gallery(kinds, limit)
     rng = np.random.default_rng(0)
@@ -265,6 +264,18 @@ def test_cropped_models_tell_both_kinds_of_pixel_figures(vials: Dataset) -> None
     }
 
 
+def test_defects_found_stand_beside_the_auroc(vials: Dataset) -> None:
+    evaluation = evaluate(small_detector(), vials)
+    tile = wording.tiles(evaluation)[1]
+    assert tile.label == "Defects found" and tile.value == wording.percent(evaluation.found_share)
+    rate = wording.percent(evaluation.stated_rate or 0)
+    assert tile.note == f"{len(evaluation.rejected)} of 12, at a stated {rate} of false alarms"
+    by_hand = replace(evaluation, choices=())
+    assert wording.tiles(by_hand)[1].note.endswith("at a threshold set by hand")
+    not_judged = wording.tiles(evaluate(with_threshold(small_detector(), np.inf), vials))
+    assert "Defects found" not in {tile.label for tile in not_judged}
+
+
 def test_image_level_set_without_threshold(vials: Dataset, tmp_path: Path) -> None:
     unmasked = replace(vials, test=tuple(replace(sample, mask=None) for sample in vials.test))
     write_report(with_threshold(small_detector(), np.inf), unmasked, tmp_path / "report.html")
@@ -306,7 +317,7 @@ def test_nothing_is_left_of_a_page_that_failed(vials: Dataset, tmp_path: Path) -
 def test_heat_layer_over_a_picture_is_the_overlay() -> None:
     pixels, _ = vial_image(0, pixels=PIXELS)
     heat = np.linspace(0, 3, PIXELS * PIXELS, dtype=np.float32).reshape(PIXELS, PIXELS)
-    layer = pictures.heat_layer(heat, 1.0).astype(np.float64)
+    layer = heat_layer(heat, 1.0).astype(np.float64)
     opacity = layer[:, :, 3:] / 255
     blended = pixels * (1 - opacity) + layer[:, :, :3] * opacity
     assert np.abs(blended - overlay(pixels, heat, 1.0)).max() <= 3

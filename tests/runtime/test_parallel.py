@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from mhpatchcore.runtime.parallel import Once, available_cores, one_blas_thread, ordered_map
+from mhpatchcore.runtime.parallel import Memoised, available_cores, one_blas_thread, ordered_map
 
 
 def blas_threads() -> list[int]:
@@ -90,7 +90,7 @@ def test_blocks_of_many_threads_overlap() -> None:
 def test_what_is_made_once_is_made_once_by_threads_that_ask_together() -> None:
     made: list[str] = []
 
-    @Once
+    @Memoised
     def costly(name: str) -> object:
         made.append(name)
         time.sleep(0.05)

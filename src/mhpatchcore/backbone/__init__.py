@@ -46,6 +46,6 @@ def load(
 
 def multiple_of(name: str) -> int:
     """What the sides of images are multiples of, in pixels, for this network to take them."""
-    from mhpatchcore.backbone.families import ARCHITECTURES
+    from mhpatchcore.backbone.weights import ARCHITECTURES
 
     return ARCHITECTURES[name].multiple if name in ARCHITECTURES else 1

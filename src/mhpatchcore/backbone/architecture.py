@@ -21,6 +21,11 @@ class FeatureMap:
     width: int
 
 
+def halved(side: int) -> int:
+    """The side of a map behind a layer of stride 2, rounded up."""
+    return (side + 1) // 2
+
+
 @dataclass(frozen=True)
 class Package:
     """Weights that come as a package of the Python registry, whose `file_class` tells the path of the file."""

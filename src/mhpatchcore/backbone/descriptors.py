@@ -7,9 +7,9 @@ to d0). Every step is linear, so unfolding and both poolings collapse into one 3
 output mixes only neighbouring channels, so that convolution is grouped and nothing is ever unfolded. With 512
 channels it is the depthwise kernel [1 1 1; 1 2 1; 1 1 1]/10, with 1024 the mean of two channels' 3×3 means.
 
-Every layer stays on its own grid, as halves (float16): alignment is linear, so whoever needs rows of all layers aligns
-them (`alignment.py`), and who needs less (moments, whitening) does less work. That descriptors are halves is our
-choice, not the paper's; the bank, the calibration and scoring all see the same numbers.
+Every layer stays on its own grid, as halves (float16): alignment is linear, so code that needs rows of all layers
+aligns them (`alignment.py`), and code that needs less (moments, whitening) does less work. That descriptors are
+halves is our choice, not the paper's; the bank, the calibration and scoring all see the same numbers.
 """
 
 from __future__ import annotations

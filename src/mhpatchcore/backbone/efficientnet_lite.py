@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from math import ceil
 
-from mhpatchcore.backbone.architecture import Architecture, FeatureMap, Package
+from mhpatchcore.backbone.architecture import Architecture, FeatureMap, Package, halved
 from mhpatchcore.backbone.graph import Graph, State
 from mhpatchcore.errors import WeightsError
 
@@ -61,13 +61,13 @@ def build(
 ) -> Mapping[str, FeatureMap]:
     """Write the network from the normalised image `x` to its last block: it is small enough not to stop early."""
     x = graph.relu6(graph.conv_bn(x, state, "_conv_stem", "_bn0", EPS, stride=2, padding="same"))
-    height, width = _halved(size[0]), _halved(size[1])
+    height, width = halved(size[0]), halved(size[1])
     maps: dict[str, FeatureMap] = {}
     for stage in stages:
         for repeat in range(stage.repeats):
             stride = stage.stride if repeat == 0 else 1
             if stride == 2:
-                height, width = _halved(height), _halved(width)
+                height, width = halved(height), halved(width)
             index = len(maps)
             channels = state[f"_blocks.{index}._project_conv.weight"].shape[0]
             if (
@@ -99,10 +99,6 @@ def _block(graph: Graph, state: State, name: str, x: str, stride: int, residual:
     )
     y = graph.conv_bn(graph.relu6(y), state, f"{name}._project_conv", f"{name}._bn2", EPS)
     return graph.add(x, y) if residual else y
-
-
-def _halved(side: int) -> int:
-    return (side + 1) // 2
 
 
 def _architecture(number: int, width: float, depth: float, layers: tuple[str, str]) -> Architecture:

@@ -222,11 +222,11 @@ class Graph:
         used = results.union(*map(_reads, nodes))
         constants = [tensor for tensor in self.initializers if tensor.name in used]
         nodes += [helper.make_node("Identity", [tensor], [name]) for name, (tensor, _) in outputs.items()]
-        told = [
+        described = [
             helper.make_tensor_value_info(name, (kinds or {}).get(name, kind), list(shape))
             for name, (_, shape) in outputs.items()
         ]
-        graph = helper.make_graph(nodes, self.name, self.inputs, told)
+        graph = helper.make_graph(nodes, self.name, self.inputs, described)
         opsets = [helper.make_opsetid(domain, version) for domain, version in self.opsets.items()]
         model = helper.make_model(graph, opset_imports=opsets, ir_version=self.ir_version)
         helper.set_model_props(model, dict(metadata or {}))

@@ -20,9 +20,10 @@ import onnx
 
 from mhpatchcore.backbone.session import Backbone, silent_onnx_runtime
 from mhpatchcore.errors import ImageError, UserError
+from mhpatchcore.inputs.loading import middle_view
 from mhpatchcore.inputs.regions import Roi
 from mhpatchcore.inputs.sources import ImageLike, spread
-from mhpatchcore.inputs.views import View, middle_view
+from mhpatchcore.inputs.views import View
 from mhpatchcore.runtime.arrays import Array
 from mhpatchcore.runtime.memory import give_back
 

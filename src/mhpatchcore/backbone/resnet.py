@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from mhpatchcore.backbone.architecture import Architecture, FeatureMap, Hub
+from mhpatchcore.backbone.architecture import Architecture, FeatureMap, Hub, halved
 from mhpatchcore.backbone.graph import Graph, State
 from mhpatchcore.errors import WeightsError
 
@@ -41,14 +41,14 @@ def build(
         )
     x = graph.relu(graph.conv_bn(x, state, "conv1", "bn1", EPS, stride=2, padding=3))
     x = graph.node("MaxPool", [x], kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
-    height, width = (_halved(_halved(side)) for side in size)
+    height, width = (halved(halved(side)) for side in size)
     maps: dict[str, FeatureMap] = {}
     for stage, blocks in enumerate(shape.blocks, start=1):
         for block in range(blocks):
             stride = 2 if stage > 1 and block == 0 else 1
             x = _block(graph, state, f"layer{stage}.{block}", x, stride, shape.bottleneck)
         if stage > 1:
-            height, width = _halved(height), _halved(width)
+            height, width = halved(height), halved(width)
         last = "conv3" if shape.bottleneck else "conv2"
         channels = state[f"layer{stage}.0.{last}.weight"].shape[0]
         maps[f"layer{stage}"] = FeatureMap(x, channels, height, width)
@@ -75,13 +75,9 @@ def _block(graph: Graph, state: State, name: str, x: str, stride: int, bottlenec
     return graph.relu(graph.add(y, x))
 
 
-def _halved(side: int) -> int:
-    return (side + 1) // 2
-
-
 def _architecture(name: str, shape: Shape) -> Architecture:
     # the published descriptor has 1024 numbers, fewer than a bottleneck network has channels; a basic one has 384, and
-    # these localise better as they are than blown up (docs/decisions.md)
+    # these localise better as they are than blown up (docs/explanation/decisions.md)
     descriptor = "patchcore" if shape.bottleneck else "concat"
     return Architecture(
         name,

@@ -64,7 +64,7 @@ def _graphs(graph: Any) -> Iterator[Any]:
 
 
 def _tensor_sizes(model: Any, image: Sequence[int]) -> Iterator[tuple[str, int]]:
-    """Names and numbers of elements of all tensors whose shape can be told beforehand."""
+    """Names and numbers of elements of all tensors whose shape is known before it runs."""
     weights = {tensor.name for tensor in model.graph.initializer}  # old files list them as inputs too
     images = [value for value in model.graph.input if value.name not in weights]
     inputs = [

@@ -1,4 +1,4 @@
-"""Where a backbone's weights come from: a given file, a package of the registry, or the Hugging Face hub."""
+"""The networks by name, and where their weights come from: a given file, a package, or the Hugging Face hub."""
 
 from __future__ import annotations
 
@@ -7,11 +7,16 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
-from mhpatchcore.backbone.architecture import Package
-from mhpatchcore.backbone.families import ARCHITECTURES
+from mhpatchcore.backbone import efficientnet_lite, resnet, vit
+from mhpatchcore.backbone.architecture import Architecture, Package
 from mhpatchcore.backbone.statedict import StateDict, read_state_dict
 from mhpatchcore.errors import WeightsError
 
+ARCHITECTURES: dict[str, Architecture] = {
+    **efficientnet_lite.ARCHITECTURES,
+    **resnet.ARCHITECTURES,
+    **vit.ARCHITECTURES,
+}
 EMBEDDED = "efficientnet_lite0"  # its package is installed with this one
 
 # Weights that changed are another model: thresholds and stored statistics would silently stop fitting. What

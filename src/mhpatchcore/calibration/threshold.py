@@ -25,6 +25,7 @@ MOST_DECIDING = (
 )
 NINE_OF_TEN = (0.05, 0.95)
 NOTHING = 1e-4  # a rate that no line could tell from none
+LIKENESS_SHARE = 0.1  # of the false alarms is left for good parts that look like a known defect
 MOST_KNOWN = 300  # images: what comes later differs from them by more than chance, however many they are
 
 
@@ -35,7 +36,8 @@ class Calibration:
     `method` says how they were kept apart: "cross-image" (each image against the bank rows of the others) or
     "held-out" (images that took no part in the fit), or both. `deciding` are the patches that decided the scores of
     the first images, in the same order, so that the scores can be taken again under another bank. `by_hand` is a
-    threshold that somebody has set; None: that of the rate `false_alarm`.
+    threshold that somebody has set; None: that of the rate `false_alarm`. `for_likeness` is the share of all false
+    alarms that does not come from the threshold but from looking like a known defect: 0 where none is known.
     """
 
     scores: Floats
@@ -44,6 +46,7 @@ class Calibration:
     method: str
     deciding: tuple[DecidingPatches, ...] = ()
     by_hand: float | None = None
+    for_likeness: float = 0.0
 
     @property
     def n(self) -> int:
@@ -57,19 +60,22 @@ class Calibration:
     @cached_property
     def threshold(self) -> float:
         """Image scores above it are rejected."""
-        return threshold_at(self.scores, self.false_alarm) if self.by_hand is None else self.by_hand
+        if self.by_hand is not None:
+            return self.by_hand
+        return threshold_at(self.scores, (1 - self.for_likeness) * self.false_alarm)
 
     @cached_property
     def pixel_threshold(self) -> float:
         """Map values above it belong to the predicted segmentation: exceeded as often as the image's threshold."""
         if self.n == 0:
             return self.threshold
-        return threshold_at(self.peaks, self.false_alarm if self.by_hand is None else self.expected_rate)
+        rate = self.false_alarm if self.by_hand is None else min(self.expected_rate, 1.0)
+        return threshold_at(self.peaks, (1 - self.for_likeness) * rate)
 
     @cached_property
     def expected_rate(self) -> float:
-        """The share of good parts that will exceed the threshold, as far as these images can tell."""
-        return rate_above(self.scores, self.threshold)
+        """The share of good parts that will be rejected, as far as these images can tell."""
+        return min(rate_above(self.scores, self.threshold) / (1 - self.for_likeness), 1.0)
 
     @property
     def interval(self) -> tuple[float, float]:

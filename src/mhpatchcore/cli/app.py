@@ -32,6 +32,7 @@ from mhpatchcore.cli import (
     verdicts,
     watch,
 )
+from mhpatchcore.cli.command import SHOW_ALL
 
 EPILOG = (
     "Exit codes: 0 done · 1 `score --fail` found an anomaly or `monitor --fail` a drift · 2 wrong usage or settings · "
@@ -40,46 +41,72 @@ EPILOG = (
     "8 `verify` found a bundle damaged, or that this machine computes something else · 130 interrupted · "
     "141 who reads the output has gone."
 )
-COMMANDS: dict[str, Callable[..., None]] = {
-    "look": look.look,
-    "fit": fit.fit,
-    "fit-many": fit_many.fit_many,
-    "score": score.score,
-    "evaluate": evaluate.evaluate,
-    "monitor": monitor.monitor,
-    "info": info.info,
-    "calibrate": calibrate.calibrate,
-    "teach": teach.teach,
-    "update": update.update,
-    "merge": merge.merge,
-    "export": export.export,
-    "bundle": bundle.bundle,
-    "verify": bundle.verify,
-    "serve": serve.serve,
-    "verdicts": verdicts.verdicts,
-    "watch": watch.watch,
-    "ranks": ranks.ranks,
-    "store": store.store,
-    "demo": demo.demo,
-    "benchmark": benchmark.benchmark,
-    "ladder": benchmark.ladder,
-    "presets": benchmark.presets,
+LINE = "At the line"
+COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
+    "Start": {
+        "demo": demo.demo,
+        "look": look.look,
+        "fit": fit.fit,
+        "score": score.score,
+        "evaluate": evaluate.evaluate,
+    },
+    LINE: {
+        "serve": serve.serve,
+        "verdicts": verdicts.verdicts,
+        "watch": watch.watch,
+        "monitor": monitor.monitor,
+        "export": export.export,
+        "bundle": bundle.bundle,
+        "verify": bundle.verify,
+    },
+    "Models": {
+        "info": info.info,
+        "calibrate": calibrate.calibrate,
+        "teach": teach.teach,
+        "update": update.update,
+        "merge": merge.merge,
+    },
+    "Many products and images": {
+        "fit-many": fit_many.fit_many,
+        "ranks": ranks.ranks,
+        "store": store.store,
+    },
+    "Research": {
+        "benchmark": benchmark.benchmark,
+        "ladder": benchmark.ladder,
+        "presets": benchmark.presets,
+    },
 }
+# what other tools call it
+ALSO_CALLED = {"train": "fit", "predict": "score", "infer": "score", "test": "evaluate", "eval": "evaluate"}
 
 
 class Command(TyperCommand):
-    """A command whose help says nothing about the type of flags, which take no value."""
+    """A command whose help leaves out rare options, unless it is asked for all of them."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        return without_types_of_flags(super().get_params(ctx))
+        options = without_types_of_flags(super().get_params(ctx))
+        rare = getattr(self.callback, "rare", ())
+        for option in options:
+            option.hidden = option.name in rare and not ctx.meta.get(SHOW_ALL)
+        return options
 
 
 class Group(TyperGroup):
+    """Commands in groups; one that other tools call otherwise is suggested."""
+
     def get_params(self, ctx: Any) -> list[Any]:
         return without_types_of_flags(super().get_params(ctx))
 
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        ours = ALSO_CALLED.get(args[0], "")
+        if ours in self.commands:
+            ctx.fail(f"No such command '{args[0]}'. Did you mean '{ours}'?")
+        return super().resolve_command(ctx, args)
+
 
 def without_types_of_flags(options: list[Any]) -> list[Any]:
+    """The options, of which flags have no type on the help page: they take no value."""
     for option in options:
         if getattr(option, "is_flag", False):
             option.metavar = ""
@@ -96,8 +123,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for name, command in COMMANDS.items():
-    app.command(name, cls=Command)(command)
+for panel, commands in COMMANDS.items():
+    for name, command in commands.items():
+        app.command(name, cls=Command, rich_help_panel=panel)(command)
 labelled = typer.Typer(
     name="inbox",
     help="Labelled parts: keep them, learn from them, and go back.",
@@ -106,7 +134,7 @@ labelled = typer.Typer(
 )
 for name, command in inbox.COMMANDS.items():
     labelled.command(name, cls=Command)(command)
-app.add_typer(labelled)
+app.add_typer(labelled, rich_help_panel=LINE)
 
 
 def _version(wanted: bool) -> None:

@@ -11,22 +11,24 @@ from typing import Any
 
 import typer
 
-from mhpatchcore.cli.console import JsonFlag, counted, print_json, warn
+from mhpatchcore.cli import options
+from mhpatchcore.cli.command import Answer, command
+from mhpatchcore.cli.console import counted, warn
+from mhpatchcore.cli.options import listed
 from mhpatchcore.cli.paths import check_folder, with_name
-from mhpatchcore.cli.settings import listed, read_settings
+from mhpatchcore.cli.settings import read_settings
 from mhpatchcore.config import Config
 from mhpatchcore.errors import UserError
 from mhpatchcore.experiments.cell import CellSpec
 from mhpatchcore.experiments.grid import Outcome, run_grid
 from mhpatchcore.experiments.ladder import STREAM, ladder_cells, write_ladder
-from mhpatchcore.experiments.writing import write_tables
+from mhpatchcore.experiments.tables import write_tables
 from mhpatchcore.inputs.datasets import find_categories, load_dataset
 from mhpatchcore.presets import LADDER_SIZES, OPEN_NETWORK, PAPER, PRESETS, WIDE_RESNET, preset
 
 OutOption = typer.Option(..., "--out", help="Folder for results; finished cells in it are kept.")
 BackboneOption = typer.Option(None, help="Backbone for all cells (default: efficientnet_lite0).")
 TagOption = typer.Option(None, help="Training recipe of the backbone's weights from the hub.")
-WeightsOption = typer.Option(None, help="A local weights file for the backbone.")
 StoreOption = typer.Option(
     None,
     metavar="DIR",
@@ -36,6 +38,7 @@ StoreOption = typer.Option(
 SettingsOption = typer.Option(None, help="A TOML file of settings that override every preset.")
 
 
+@command()
 def benchmark(
     data: Path = typer.Argument(..., help="A data set: one category, or a folder of categories."),
     out: Path = OutOption,
@@ -52,14 +55,13 @@ def benchmark(
     categories: str = typer.Option("all", help="Names, separated by commas, or all."),
     backbone: str = BackboneOption,
     tag: str = TagOption,
-    weights: Path = WeightsOption,
+    weights: options.Weights = None,
     settings: Path = SettingsOption,
     store: Path = StoreOption,
     train: int = typer.Option(
         None, min=1, metavar="N", help="Learn from a fixed subset of this many normal images."
     ),
-    as_json: bool = JsonFlag,
-) -> None:
+) -> Answer:
     """Run configurations over data sets and write the paper's tables and figures. Resumes where it stopped.
 
     On data sets of the paper the tables have its published values beside the measured ones.
@@ -83,9 +85,10 @@ def benchmark(
     evaluated = {outcome.spec.data: outcome.spec for outcome in outcomes if outcome.row is not None}
     files = write_tables(rows, [spec.dataset().statistics() for spec in evaluated.values()], out)
     figures = [out / "figures" / outcome.spec.name for outcome in outcomes if outcome.row is not None]
-    _finish(outcomes, [*files, *figures], as_json)
+    return _answer(outcomes, [*files, *figures])
 
 
+@command()
 def ladder(
     data: Path = typer.Argument(..., help="One category with many normal images."),
     out: Path = OutOption,
@@ -101,11 +104,10 @@ def ladder(
     ),
     backbone: str = BackboneOption,
     tag: str = TagOption,
-    weights: Path = WeightsOption,
+    weights: options.Weights = None,
     settings: Path = SettingsOption,
     store: Path = StoreOption,
-    as_json: bool = JsonFlag,
-) -> None:
+) -> Answer:
     """The RAM-matched subset ladder: how quality and memory grow with the number of normal images.
 
     Every size is a fixed subset that contains the smaller ones. The memory to be matched is that of the stream on all
@@ -127,16 +129,14 @@ def ladder(
         stream = CellSpec(str(data), STREAM, _config(STREAM, changes), file, figures=False, store=kept)
         specs += [replace(stream, train=n, grown=tuple(numbers[: i + 1])) for i, n in enumerate(numbers)]
     outcomes = _run(specs, out)
-    _finish(outcomes, write_ladder(_rows(outcomes), out), as_json)
+    return _answer(outcomes, write_ladder(_rows(outcomes), out))
 
 
-def presets(as_json: bool = JsonFlag) -> None:
+@command()
+def presets() -> Answer:
     """List the named configurations, for `fit --preset NAME` and `benchmark --presets NAME,NAME`."""
-    if as_json:
-        print_json({name: preset.config.to_json() for name, preset in PRESETS.items()})
-        return
-    for name, entry in PRESETS.items():
-        print(f"{name:20} {entry.title:36} {entry.role}")
+    facts = {name: preset.config.to_json() for name, preset in PRESETS.items()}
+    return Answer(facts, [f"{name:20} {one.title:36} {one.role}" for name, one in PRESETS.items()])
 
 
 def _config(name: str, changes: dict[str, Any]) -> Config:
@@ -205,12 +205,12 @@ def _reporter() -> Callable[[int, int, Outcome], None]:
         if fresh_cells:
             left = (time.perf_counter() - started) / fresh_cells * (total - done)
             when += f", about {left / 60:.0f} min left"
-        print(f"[{when}] {outcome.spec.name}: {_told(outcome)}", file=sys.stderr, flush=True)
+        print(f"[{when}] {outcome.spec.name}: {_describe(outcome)}", file=sys.stderr, flush=True)
 
     return report
 
 
-def _told(outcome: Outcome) -> str:
+def _describe(outcome: Outcome) -> str:
     row = outcome.row
     if row is None:
         return f"FAILED: {outcome.error}"
@@ -224,13 +224,9 @@ def _told(outcome: Outcome) -> str:
     return "  ".join(parts)
 
 
-def _finish(outcomes: Sequence[Outcome], files: Sequence[Path], as_json: bool) -> None:
+def _answer(outcomes: Sequence[Outcome], files: Sequence[Path]) -> Answer:
     failed = [{"cell": o.spec.name, "error": o.error} for o in outcomes if o.row is None]
-    if as_json:
-        print_json({"cells": _rows(outcomes), "failed": failed, "files": [str(path) for path in files]})
-    else:
-        for path in files:
-            print(f"wrote {path}")
     if failed:
         print(f"{len(failed)} of {counted(len(outcomes), 'cell')} failed", file=sys.stderr)
-        raise typer.Exit(6)
+    facts = {"cells": _rows(outcomes), "failed": failed, "files": [str(path) for path in files]}
+    return Answer(facts, [f"wrote {path}" for path in files], exit_code=6 if failed else 0)

@@ -9,53 +9,10 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-import typer
-
 from mhpatchcore.runtime.progress import progress_bars
 from mhpatchcore.runtime.texts import representable
 
-JsonFlag = typer.Option(False, "--json", help="Print the result as JSON.")
-QuietFlag = typer.Option(False, "--quiet", "-q", help="No progress.")
-
 ARGUMENT = re.compile(r"`([a-z_]+)=([^`]*)`")
-
-StackFlag = typer.Option(
-    False,
-    "--stack",
-    help="The images are two or three folders, or patterns in quotes, with frames of the same parts, matched by name.",
-)
-AllGoodFlag = typer.Option(
-    False, "--all-good", help="All images are of good parts, whatever their folders are called."
-)
-EveryOption = typer.Option(
-    1, "--every", min=1, metavar="N", help="Take every N-th frame of a video.", show_default=False
-)
-
-OtherProductFlag = typer.Option(
-    False, "--other-product", help="Let the model take the place of one of another product."
-)
-
-RUN = "How the work is done"  # it changes nothing in a model
-SkipBrokenFlag = typer.Option(
-    False, "--skip-broken", help="Leave out images that cannot be read, and say so.", rich_help_panel=RUN
-)
-StoreOption = typer.Option(
-    None,
-    metavar="DIR",
-    help="Keep what is worked out in this folder, where later runs find it, also after a crash (default: a temporary "
-    "one).",
-    rich_help_panel=RUN,
-)
-StoreLimitOption = typer.Option(
-    None,
-    "--store-limit",
-    metavar="SIZE",
-    help="Keep the folder of --store below this, e.g. 20GB: what has not been used for longest goes.",
-    rich_help_panel=RUN,
-)
-WorkersOption = typer.Option(
-    None, min=1, metavar="N", help="Threads (default: one per core).", rich_help_panel=RUN
-)
 
 
 def progress_display(quiet: bool) -> AbstractContextManager[Callable[[str, int, int], None]]:

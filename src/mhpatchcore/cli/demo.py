@@ -6,42 +6,40 @@ from pathlib import Path
 
 import typer
 
-from mhpatchcore.cli.console import JsonFlag, QuietFlag, print_json, progress_display
+from mhpatchcore.cli.command import Answer, Run, command
 from mhpatchcore.detector import Detector
 
 
+@command()
 def demo(
     folder: Path = typer.Argument(Path("demo"), help="Where the images, the model and the report go."),
     train: int = typer.Option(120, min=2, help="Images of good vials to learn from."),
-    as_json: bool = JsonFlag,
-    quiet: bool = QuietFlag,
-) -> None:
+    *,
+    run: Run,
+) -> Answer:
     """Make images of vials, learn from the good ones, find the defects in others, and write a report."""
     from mhpatchcore.demo.dataset import write_demo_dataset
-    from mhpatchcore.fitting.execution import Execution
     from mhpatchcore.inputs.datasets import load_dataset
     from mhpatchcore.report.evaluation import write_report
 
     vials = write_demo_dataset(folder / "vials", train=train)
-    with progress_display(quiet) as progress:
-        detector = Detector.fit(vials / "train" / "good", execution=Execution(progress=progress))
-        model = folder / "vials.mhpc"
-        detector.save(model)
-        _write_overview(detector, vials, folder / "overview.png")
-        report = folder / "report.html"
-        evaluation = write_report(detector, load_dataset(vials), report, progress=progress)
-    if as_json:
-        print_json(evaluation.summary() | {"model": str(model), "report": str(report)})
-        return
+    detector = Detector.fit(vials / "train" / "good", execution=run.execution)
+    model, overview, report = folder / "vials.mhpc", folder / "overview.png", folder / "report.html"
+    detector.save(model)
+    _write_overview(detector, vials, overview)
+    evaluation = write_report(detector, load_dataset(vials), report, progress=run.execution.progress)
     image, pixel = evaluation.image, evaluation.pixel
     assert pixel is not None  # the demo's defects have masks
-    print(f"learnt from {train} images of good vials; tested on {len(evaluation.images)} others")
-    print(f"  image AUROC {image.auroc:.3f}, pixel AUROC {pixel.auroc:.3f}")
-    print(f"  {len(evaluation.false_alarms)} of {image.n_normal} good vials rejected")
-    print(f"  {len(evaluation.misses)} of {image.n_anomalous} defects missed")
-    print(f"model: {model}")
-    print(f"look:  {folder / 'overview.png'}")
-    print(f"open:  {report}")
+    lines = (
+        f"learnt from {train} images of good vials; tested on {len(evaluation.images)} others",
+        f"  image AUROC {image.auroc:.3f}, pixel AUROC {pixel.auroc:.3f}",
+        f"  {len(evaluation.false_alarms)} of {image.n_normal} good vials rejected",
+        f"  {len(evaluation.misses)} of {image.n_anomalous} defects missed",
+        f"model: {model}",
+        f"look:  {overview}",
+        f"open:  {report}",
+    )
+    return Answer(evaluation.summary() | {"model": str(model), "report": str(report)}, lines)
 
 
 def _write_overview(detector: Detector, vials: Path, path: Path) -> None:

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import isnan, nan
 from pathlib import Path
 
 import typer
 
-from mhpatchcore.cli.console import (
-    JsonFlag,
-    QuietFlag,
-    SkipBrokenFlag,
-    StackFlag,
-    WorkersOption,
-    print_json,
-    progress_display,
-    warn,
-)
-from mhpatchcore.cli.facts import print_threshold
+from mhpatchcore.cli import options
+from mhpatchcore.cli.command import Answer, Run, command
+from mhpatchcore.cli.console import warn
+from mhpatchcore.cli.facts import threshold_lines
 from mhpatchcore.cli.paths import check_file, with_name
 from mhpatchcore.detector import Detector
 from mhpatchcore.errors import UserError
@@ -25,14 +19,15 @@ from mhpatchcore.evaluation.evaluate import Evaluation
 from mhpatchcore.inputs.datasets import Labels, load_dataset, load_stacks
 
 
+@command("skip_broken", "workers")
 def evaluate(
-    model: Path = typer.Argument(..., help="A model file written by `fit`."),
+    model: options.Model,
     dataset: list[Path] = typer.Argument(
         ...,
         help="A data set: test/good and test/<defect>, good/ and folders of defects, or VisA; one for each frame with "
         "--stack.",
     ),
-    stack: bool = StackFlag,
+    stack: options.Stack = False,
     good: list[str] = typer.Option(
         None,
         metavar="NAME",
@@ -44,11 +39,9 @@ def evaluate(
     report: Path = typer.Option(
         None, help="Write a page with curves, pictures and all scores into this HTML file."
     ),
-    skip_broken: bool = SkipBrokenFlag,
-    workers: int = WorkersOption,
-    as_json: bool = JsonFlag,
-    quiet: bool = QuietFlag,
-) -> None:
+    *,
+    run: Run,
+) -> Answer:
     """Judge a model on labelled images: what it finds, what it misses, which good parts it rejects.
 
     Images that the model has learnt from are left out of the test.
@@ -64,46 +57,41 @@ def evaluate(
     data = (
         load_stacks(folders, labels, split=False) if stack else load_dataset(folders[0], labels, split=False)
     )
-    with progress_display(quiet) as progress:
-        if report is None:
-            from mhpatchcore.evaluation.evaluate import evaluate as judge
+    progress, skip_broken = run.execution.progress, run.execution.skip_broken
+    if report is None:
+        from mhpatchcore.evaluation.evaluate import evaluate as judge
 
-            evaluation = judge(detector, data, workers, progress=progress, skip_broken=skip_broken)
-        else:
-            from mhpatchcore.report.evaluation import write_report
+        evaluation = judge(detector, data, run.workers, progress=progress, skip_broken=skip_broken)
+    else:
+        from mhpatchcore.report.evaluation import write_report
 
-            evaluation = write_report(
-                detector, data, report, workers=workers, progress=progress, skip_broken=skip_broken
-            )
+        evaluation = write_report(
+            detector, data, report, workers=run.workers, progress=progress, skip_broken=skip_broken
+        )
     for problem in evaluation.problems:
         warn(problem)
-    if as_json:
-        facts = evaluation.summary() | {
-            "problems": list(evaluation.problems),
-            "report": report and str(report),
-        }
-        print_json(facts)
-        return
-    _print_summary(evaluation, detector)
-    if report is not None:
-        print(f"open: {report}")
+    facts = {"problems": list(evaluation.problems), "report": report and str(report)}
+    opened = [f"open: {report}"] if report is not None else []
+    return Answer(evaluation.summary() | facts, [*_lines(evaluation, detector), *opened])
 
 
-def _print_summary(evaluation: Evaluation, detector: Detector) -> None:
+def _lines(evaluation: Evaluation, detector: Detector) -> Iterator[str]:
     image, pixel, whole = evaluation.image, evaluation.pixel, evaluation.whole_pixel
-    print(f"{evaluation.name}: {image.n_normal} good and {image.n_anomalous} defective images")
+    yield f"{evaluation.name}: {image.n_normal} good and {image.n_anomalous} defective images"
     defects = [one.score for one in evaluation.images if one.is_anomalous]
-    print_threshold(detector, "  threshold      ", defects or None)
+    yield from threshold_lines(detector, "  threshold      ", defects or None)
     if evaluation.has_threshold:
         found = "" if evaluation.found is None else f", {evaluation.found} of them found where they are"
-        print(f"  good rejected  {len(evaluation.false_alarms)} of {image.n_normal}")
-        print(f"  bad rejected   {len(evaluation.rejected)} of {image.n_anomalous}{found}")
-    print(f"  {'':13}  {'AUROC':>6} {'AP':>6} {'F1-max':>6} {'AUPRO':>6}")
-    print("  by image       " + _figures(image.auroc, image.average_precision, image.f1_max, nan))
+        yield f"  good rejected  {len(evaluation.false_alarms)} of {image.n_normal}"
+        yield f"  bad rejected   {len(evaluation.rejected)} of {image.n_anomalous}{found}"
+    yield f"  {'':13}  {'AUROC':>6} {'AP':>6} {'F1-max':>6} {'AUPRO':>6} {'found':>6}"
+    yield "  by image       " + _figures(
+        image.auroc, image.average_precision, image.f1_max, nan, evaluation.found_share
+    )
     if pixel is not None:
-        print("  by pixel       " + _figures(pixel.auroc, pixel.average_precision, nan, pixel.aupro))
+        yield "  by pixel       " + _figures(pixel.auroc, pixel.average_precision, nan, pixel.aupro)
     if whole is not None and evaluation.cropped:
-        print("  whole images   " + _figures(whole.auroc, whole.average_precision, nan, whole.aupro))
+        yield "  whole images   " + _figures(whole.auroc, whole.average_precision, nan, whole.aupro)
 
 
 def _figures(*values: float) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -12,12 +12,13 @@ from mhpatchcore.cli.console import counted, printable, warn
 from mhpatchcore.detector import Detector
 from mhpatchcore.inputs.turns import TURNS
 from mhpatchcore.model.history import Event
-from mhpatchcore.model.runtime import LIKENESS_SHARE
 from mhpatchcore.runtime.urls import shown
 
 
-def summary(detector: Detector, path: Path) -> dict[str, Any]:
-    """The facts about a model that `fit`, `info` and others print."""
+def summary(
+    detector: Detector, path: Path, defects: Sequence[float] | None = None, history: bool = False
+) -> dict[str, Any]:
+    """The facts about a model that `fit`, `info` and others print; `defects` are scores of known ones."""
     model, calibration = detector.model, detector.calibration
     info = model.scales[0].backbone.info
     return {
@@ -49,10 +50,10 @@ def summary(detector: Detector, path: Path) -> dict[str, Any]:
         "false_alarm_interval": calibration.interval if calibration.judges else None,
         "threshold_by_hand": calibration.by_hand is not None,
         "odd_images": model.odd_images,
-        "choices": [asdict(one) for one in choices(calibration)],
+        "choices": [asdict(one) for one in choices(calibration, defects)],
         "excluded": list(model.excluded),
         "defects": dict(zip(model.defects.names, model.defects.images, strict=True)),
-    }
+    } | ({"history": [event.to_json() for event in detector.history]} if history else {})
 
 
 def bank_note(detector: Detector) -> str:
@@ -68,14 +69,14 @@ def bank_note(detector: Detector) -> str:
 
 
 def defects_note(detector: Detector) -> str:
-    """The known defects in words, and what they cost: crack (12 images); 0.3% more of good parts …"""
+    """The known defects in words, and what they cost: crack (12 images); 0.3% of good parts will look like one …"""
     defects = detector.model.defects
     every = zip(defects.names, defects.images, strict=True)
     named = printable(", ".join(f"{name} ({counted(images, 'image')})" for name, images in every))
     if detector.calibration.n == 0:
         return named
-    rate = share(LIKENESS_SHARE * detector.calibration.expected_rate)
-    return f"{named}; {rate} more of good parts will look like one"
+    rate = share(detector.calibration.for_likeness * detector.calibration.expected_rate)
+    return f"{named}; {rate} of good parts will look like one, which the stated rate includes"
 
 
 def copies_note(detector: Detector) -> str:
@@ -104,18 +105,16 @@ def threshold_note(detector: Detector) -> str:
     )
 
 
-def print_threshold(detector: Detector, label: str, defects: Sequence[float] | None = None) -> None:
+def threshold_lines(detector: Detector, label: str, defects: Sequence[float] | None = None) -> Iterator[str]:
     """The threshold, what there is to choose from, and a line more where odd images matter."""
-    print(f"{label}{threshold_note(detector)}")
+    yield f"{label}{threshold_note(detector)}"
     indent, calibration = f"{'':{len(label)}}", detector.calibration
     offered = choices(calibration, defects)
-    for line in choice_lines(offered):
-        print(f"{indent}{line}")
-    for line in cautions(calibration, detector.model.odd_images):
-        print(f"{indent}{printable(line)}")
+    for line in (*choice_lines(offered), *map(printable, cautions(calibration, detector.model.odd_images))):
+        yield f"{indent}{line}"
     better = better_choice(offered)
     if better is not None:
-        print(
+        yield (
             f"{indent}{better.found} of {better.of} defects would be found at {share(better.false_alarm)}: "
             f"mhpatchcore calibrate MODEL --false-alarm {share(better.false_alarm)} -o MODEL"
         )
@@ -152,16 +151,12 @@ def threshold_before(detector: Detector) -> str:
     return f"it was {detector.threshold:.4g}" if detector.calibration.judges else "there was none before"
 
 
-def history_facts(detector: Detector) -> list[dict[str, Any]]:
-    return [event.to_json() for event in detector.history]
-
-
-def told(event: Event) -> str:
+def describe(event: Event) -> str:
     """One line: when, what, how many images and from where, by whom and why.
 
-    >>> told(Event("update", "/parts/returned", 50, 1050, 0.01, "2026-11-16T08:30:00Z", "0.1.0"))
+    >>> describe(Event("update", "/parts/returned", 50, 1050, 0.01, "2026-11-16T08:30:00Z", "0.1.0"))
     '2026-11-16 08:30 UTC  update: 50 images from /parts/returned, 1050 in all (mhpatchcore 0.1.0)'
-    >>> told(Event("calibrate", "", 0, 1050, 0.02, "2026-11-16T08:30:00Z", "0.1.0", "Ada", "too strict"))
+    >>> describe(Event("calibrate", "", 0, 1050, 0.02, "2026-11-16T08:30:00Z", "0.1.0", "Ada", "too strict"))
     '2026-11-16 08:30 UTC  calibrate: rate 2.00% (mhpatchcore 0.1.0), by Ada: too strict'
     """
     when = event.when.replace("T", " ")[:16]

@@ -3,29 +3,17 @@
 from __future__ import annotations
 
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import typer
 
-from mhpatchcore.cli.console import (
-    AllGoodFlag,
-    JsonFlag,
-    QuietFlag,
-    SkipBrokenFlag,
-    WorkersOption,
-    counted,
-    print_json,
-    printable,
-    progress_display,
-    warn,
-)
+from mhpatchcore.cli import options
+from mhpatchcore.cli.command import Answer, Run, command
+from mhpatchcore.cli.console import counted, printable, warn
 from mhpatchcore.cli.paths import check_folder
-from mhpatchcore.cli.running import ClusterOption, running_on
-from mhpatchcore.cli.settings import PresetOption, SettingsOption, WeightsOption, settings_from, with_settings
+from mhpatchcore.config import Config
 from mhpatchcore.errors import UserError
-from mhpatchcore.presets import preset as named
 from mhpatchcore.runtime.memory import share_one_heap
 from mhpatchcore.runtime.urls import shown, url_of
 
@@ -33,7 +21,7 @@ SUMMARY = "summary.html"
 SOME_FAILED = 6
 
 
-@with_settings
+@command("workers", "skip_broken", rare=("weights", "cluster"))
 def fit_many(
     parts: Path = typer.Argument(
         ...,
@@ -44,17 +32,12 @@ def fit_many(
         ..., "--output", "-o", help="The folder for the models, one for each product."
     ),
     *,
-    changes: dict[str, Any],
-    all_good: bool = AllGoodFlag,
-    weights: Path = WeightsOption,
-    settings: Path = SettingsOption,
-    preset: str = PresetOption,
-    as_json: bool = JsonFlag,
-    quiet: bool = QuietFlag,
-    workers: int = WorkersOption,
-    cluster: str = ClusterOption,
-    skip_broken: bool = SkipBrokenFlag,
-) -> None:
+    config: Config,
+    all_good: options.AllGood = False,
+    weights: options.Weights = None,
+    run: Run,
+    cluster: options.Cluster = None,
+) -> Answer:
     """Learn a model for every product: one for each subfolder, and a page about them all.
 
     Example: mhpatchcore fit-many plant/parts -o plant/models
@@ -62,11 +45,10 @@ def fit_many(
     Run again, it fits only products whose images or settings have changed. One that cannot be fitted does not stop
     the others.
     """
-    from mhpatchcore.cluster.many import Recipe, fit_products, products_in
-    from mhpatchcore.cluster.page import write_summary
+    from mhpatchcore.batch.many import Recipe, fit_products, products_in
+    from mhpatchcore.batch.page import write_summary
     from mhpatchcore.inputs.files import absolute_name
 
-    config = settings_from(settings, changes, named(preset).config)
     check_folder(output)
     products = products_in(parts)
     if url_of(output) is None and output.is_file():
@@ -76,12 +58,13 @@ def fit_many(
         config,
         absolute_name(output),
         None if weights is None else absolute_name(weights),
-        skip_broken,
+        run.execution.skip_broken,
         all_good,
     )
-    started, fitted = time.perf_counter(), []
+    fitted = []
     width = max(len(printable(product.name)) for product in products)
-    with running_on(cluster, workers) as executor, progress_display(quiet) as progress:
+    progress = run.execution.progress
+    with run.on(cluster) as executor:
         progress("products", 0, len(products))
         for one in fit_products(recipe, products, executor):
             fitted.append(one)
@@ -90,31 +73,31 @@ def fit_many(
                 warn(f"{one.product}: {message}")
             if one.error is not None:
                 warn(f"{one.product}: {one.error}")
-            elif not as_json:
+            elif not run.as_json:
                 print(f"{printable(one.product):{width}}  {_line(one)}", flush=True)
-    seconds = time.perf_counter() - started
+    seconds = run.seconds
     page = f"{recipe.out}/{SUMMARY}"
     write_summary(recipe, products, fitted, seconds, page)
     failed = [one.product for one in fitted if one.error is not None]
-    if as_json:
-        facts = {"models": shown(output), "failed": failed, "seconds": round(seconds, 2), "summary": page}
-        print_json(facts | {"products": [one.to_json() for one in fitted]})
-    else:
-        kept = sum(one.kept for one in fitted)
-        fresh = len(fitted) - len(failed) - kept
-        print(f"{counted(fresh, 'model')} fitted in {seconds:.1f} s, {kept} kept, {len(failed)} failed")
-        print(f"open: {shown(output / SUMMARY)}")
+    kept = sum(one.kept for one in fitted)
+    fresh = len(fitted) - len(failed) - kept
     if failed:
         print(f"{len(failed)} of {counted(len(fitted), 'product')} failed", file=sys.stderr)
-        raise typer.Exit(SOME_FAILED)
+    facts = {"models": shown(output), "failed": failed, "seconds": seconds, "summary": page}
+    lines = (
+        f"{counted(fresh, 'model')} fitted in {seconds:.1f} s, {kept} kept, {len(failed)} failed",
+        f"open: {shown(output / SUMMARY)}",
+    )
+    facts |= {"products": [one.to_json() for one in fitted]}
+    return Answer(facts, lines, exit_code=SOME_FAILED if failed else 0)
 
 
 def _line(one: Any) -> str:
     threshold = "none" if one.threshold is None else f"{one.threshold:.4g}"
-    told = f"{one.images:5d} images  threshold {threshold:>7}"
+    line = f"{one.images:5d} images  threshold {threshold:>7}"
     if one.false_alarm is not None:
-        told += f", about {one.false_alarm:.2%} of good parts exceed it"
-    told += "  (kept)" if one.kept else f"  {one.seconds:.1f} s"
+        line += f", about {one.false_alarm:.2%} of good parts exceed it"
+    line += "  (kept)" if one.kept else f"  {one.seconds:.1f} s"
     if one.odd:
-        told += f"  far beyond all others: {printable(', '.join(one.odd))}"
-    return told
+        line += f"  far beyond all others: {printable(', '.join(one.odd))}"
+    return line

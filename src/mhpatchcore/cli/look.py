@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import typer
 
-from mhpatchcore.cli.console import (
-    EveryOption,
-    JsonFlag,
-    QuietFlag,
-    StackFlag,
-    WorkersOption,
-    counted,
-    print_json,
-    printable,
-    progress_display,
-    warn,
-)
+from mhpatchcore.cli import options
+from mhpatchcore.cli.command import Answer, Run, command
+from mhpatchcore.cli.console import counted, printable, warn
 from mhpatchcore.cli.paths import check_file, given_images
-from mhpatchcore.cli.settings import PresetOption, SettingsOption, settings_from, with_settings
+from mhpatchcore.config import SEEN, THRESHOLD, Config
 from mhpatchcore.inputs.checks import Suggestion
 from mhpatchcore.inputs.normals import normals_among
 from mhpatchcore.inputs.sources import gather
@@ -30,13 +20,11 @@ from mhpatchcore.inputs.window import Window
 from mhpatchcore.inspection.look import Look
 from mhpatchcore.inspection.look import look as looked_at
 from mhpatchcore.inspection.suggestions import shown_by_a_pixel, suggestions
-from mhpatchcore.presets import preset as named
-from mhpatchcore.runtime.parallel import available_cores
 
 NAMED = 3
 
 
-@with_settings
+@command("workers", panels=(SEEN, THRESHOLD))
 def look(
     normals: list[Path] = typer.Argument(
         ..., help="Images that are to be learnt from: whatever `fit` takes."
@@ -45,61 +33,53 @@ def look(
         None, help="Write a page with the views and the suggestions into this HTML file."
     ),
     *,
-    changes: dict[str, Any],
-    stack: bool = StackFlag,
-    every: int = EveryOption,
-    settings: Path = SettingsOption,
-    preset: str = PresetOption,
-    as_json: bool = JsonFlag,
-    quiet: bool = QuietFlag,
-    workers: int = WorkersOption,
-) -> None:
+    config: Config,
+    stack: options.Stack = False,
+    every: options.Every = 1,
+    run: Run,
+) -> Answer:
     """Look at images before a fit: what they are, what the network will see, and which settings suit them.
 
     Example: mhpatchcore look parts/good --report look.html
 
-    Nothing is learnt. Settings are those of `fit`; those that change what is seen matter here.
+    Nothing is learnt. Settings are those of `fit` about what the network sees and about the threshold.
     """
-    config = settings_from(settings, changes, named(preset).config)
     check_file(report, "look.html")
-    with progress_display(quiet) as progress:
-        given = gather(given_images(normals, stack, every), as_given=not config.shuffle)
-        given = normals_among(given, warn)
-        found = looked_at(given, config, workers or available_cores(), progress)
+    given = gather(given_images(normals, stack, every), as_given=not config.shuffle)
+    given = normals_among(given, warn)
+    found = looked_at(given, config, run.execution.workers, run.execution.progress)
     suggested = suggestions(found)
     if report is not None:
         from mhpatchcore.report.look import write_look_report
 
         write_look_report(found, suggested, report)
-    if as_json:
-        told = [{"what": one.what, "why": one.why, "options": one.options} for one in suggested]
-        print_json(found.to_json() | {"suggestions": told, "report": report and str(report)})
-    else:
-        _print(found, suggested, report)
+    described = [{"what": one.what, "why": one.why, "options": one.options} for one in suggested]
+    facts = found.to_json() | {"suggestions": described, "report": report and str(report)}
+    return Answer(facts, _lines(found, suggested, report))
 
 
-def _print(found: Look, suggested: Sequence[Suggestion], report: Path | None) -> None:
-    print(f"{found.source}: {counted(len(found.images), 'image')}")
-    print(f"  size        {_most(Counter({f'{w} × {h}': n for (h, w), n in found.sizes.items()}))}")
-    print(f"  kind        {_most(found.kinds)}")
+def _lines(found: Look, suggested: Sequence[Suggestion], report: Path | None) -> Iterator[str]:
+    yield f"{found.source}: {counted(len(found.images), 'image')}"
+    yield f"  size        {_most(Counter({f'{w} × {h}': n for (h, w), n in found.sizes.items()}))}"
+    yield f"  kind        {_most(found.kinds)}"
     window = found.config.window
-    print(f"  values      {window.note if isinstance(window, Window) else window}")
+    yield f"  values      {window.note if isinstance(window, Window) else window}"
     views = ", ".join(map(str, found.config.sizes))
-    print(f"  views       {views}: a pixel of the finest shows {shown_by_a_pixel(found)}")
+    yield f"  views       {views}: a pixel of the finest shows {shown_by_a_pixel(found)}"
     for group in found.duplicates[:NAMED]:
-        print(f"  duplicates  {', '.join(map(printable, group[:NAMED]))}{_more(len(group))}")
+        yield f"  duplicates  {', '.join(map(printable, group[:NAMED]))}{_more(len(group))}"
     if len(found.duplicates) > NAMED:
-        print(f"              and {counted(len(found.duplicates) - NAMED, 'further group')}")
+        yield f"              and {counted(len(found.duplicates) - NAMED, 'further group')}"
     for one in found.broken[:NAMED]:
-        print(f"  broken      {one.why}")
+        yield f"  broken      {one.why}"
     if len(found.broken) > NAMED:
-        print(f"              and {counted(len(found.broken) - NAMED, 'further image')}")
+        yield f"              and {counted(len(found.broken) - NAMED, 'further image')}"
     if suggested:
-        print("suggested")
+        yield "suggested"
     for suggestion in suggested:
         options = f" ({suggestion.options})" if suggestion.options else ""
-        print(f"  {suggestion.what}{options}: {suggestion.why}")
-    print(f"open: {report}" if report is not None else "more: --report look.html shows the views")
+        yield f"  {suggestion.what}{options}: {suggestion.why}"
+    yield f"open: {report}" if report is not None else "more: --report look.html shows the views"
 
 
 def _most(kinds: Counter[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from math import isclose, isfinite, nan
@@ -11,28 +12,22 @@ from pathlib import Path
 import numpy as np
 import typer
 
-from mhpatchcore.cli.console import (
-    JsonFlag,
-    QuietFlag,
-    SkipBrokenFlag,
-    WorkersOption,
-    print_json,
-    progress_display,
-    warn,
-)
+from mhpatchcore.cli import options
+from mhpatchcore.cli.command import Answer, Run, command
+from mhpatchcore.cli.console import warn
 from mhpatchcore.cli.paths import check_file
-from mhpatchcore.cli.settings import share_parser
 from mhpatchcore.detector import Detector
 from mhpatchcore.errors import ImageError, UserError
 from mhpatchcore.inputs.camera import MEASURES
 from mhpatchcore.inputs.sources import list_images
 from mhpatchcore.inspection.camera import CameraDrift, camera_drift, typical_file
-from mhpatchcore.inspection.drift import SIGNIFICANCE, compare
+from mhpatchcore.inspection.drift import SIGNIFICANCE, Drift, compare
 from mhpatchcore.runtime.arrays import Array, Doubles
 
 
+@command("skip_broken", "workers")
 def monitor(
-    model: Path = typer.Argument(..., help="A model file written by `fit`."),
+    model: options.Model,
     recent: Path = typer.Argument(
         ..., help="Recent images: a folder of them, or what `score --csv` has written of them."
     ),
@@ -41,17 +36,15 @@ def monitor(
     ),
     significance: float = typer.Option(
         str(SIGNIFICANCE),
-        parser=share_parser("--significance"),
+        parser=options.share_parser("--significance"),
         metavar="SHARE",
         help="How often no drift may be called one.",
     ),
     plot: Path = typer.Option(None, help="Write a picture of both distributions, e.g. drift.png."),
     fail: bool = typer.Option(False, "--fail", help="Exit with code 1 if there is a drift."),
-    skip_broken: bool = SkipBrokenFlag,
-    workers: int = WorkersOption,
-    as_json: bool = JsonFlag,
-    quiet: bool = QuietFlag,
-) -> None:
+    *,
+    run: Run,
+) -> Answer:
     """Has the line changed? Compare recent scores with those of the normal images behind the threshold, and how the
     camera sees the parts (light, focus, colour, place) with how it saw those that were learnt.
 
@@ -61,11 +54,7 @@ def monitor(
     detector = Detector.load(model)
     threshold = detector.threshold
     known = None if reference is None else read_table(reference, threshold)
-    now = (
-        read_table(recent, threshold)
-        if recent.suffix.lower() == ".csv"
-        else _scored(detector, recent, workers, skip_broken, quiet)
-    )
+    now = read_table(recent, threshold) if recent.suffix.lower() == ".csv" else _scored(detector, recent, run)
     drift = compare(now.scores, detector.calibration, None if known is None else known.scores, significance)
     learnt = detector.model.measures if known is None else known.measures
     camera = camera_drift(now.measures, learnt, significance)
@@ -74,24 +63,20 @@ def monitor(
 
         before = detector.calibration.scores if known is None else known.scores
         write_plot(plot, now.scores, before, drift, _pictures(detector, camera, now.images[-1]))
-    if as_json:
-        print_json(drift.to_json() | {"camera": camera.to_json(), "plot": plot and str(plot)})
-    else:
-        print(drift.verdict)
-        print(camera.verdict)
-        print(
-            f"  {drift.reject_rate:.1%} of {drift.n} images exceed the threshold {threshold:.4g}, "
-            f"where {drift.expected_rate:.1%} of good parts would (p = {drift.rejects_p:.2g})"
-        )
-        print(
-            f"  compared with {drift.n_reference} reference images; with the rejects: p = {drift.all_p:.2g}"
-        )
-        if drift.upward_only:
-            print("  only a shift up can be seen against these: give --reference the scores of a good period")
-        if plot is not None:
-            print(f"open: {plot}")
-    if fail and (drift.is_drift or camera.is_drift):
-        raise typer.Exit(1)
+    facts = drift.to_json() | {"camera": camera.to_json(), "plot": plot and str(plot)}
+    lines = [drift.verdict, camera.verdict, *_lines(drift, threshold)]
+    drifted = drift.is_drift or camera.is_drift
+    return Answer(facts, lines + ([f"open: {plot}"] if plot else []), exit_code=int(fail and drifted))
+
+
+def _lines(drift: Drift, threshold: float) -> Iterator[str]:
+    yield (
+        f"  {drift.reject_rate:.1%} of {drift.n} images exceed the threshold {threshold:.4g}, "
+        f"where {drift.expected_rate:.1%} of good parts would (p = {drift.rejects_p:.2g})"
+    )
+    yield f"  compared with {drift.n_reference} reference images; with the rejects: p = {drift.all_p:.2g}"
+    if drift.upward_only:
+        yield "  only a shift up can be seen against these: give --reference the scores of a good period"
 
 
 def _pictures(detector: Detector, camera: CameraDrift, newest: str) -> dict[str, Array]:
@@ -136,25 +121,22 @@ def read_table(path: Path, threshold: float) -> Scored:
 def _warn_of_other_thresholds(rows: list[dict[str, str]], path: Path, threshold: float) -> None:
     """Scores of another model are in another unit, and the threshold is where it shows."""
     try:
-        told = [float(row["threshold"]) for row in rows]
+        thresholds = [float(row["threshold"]) for row in rows]
     except (KeyError, TypeError, ValueError):
         return
-    if any(isfinite(one) and not isclose(one, threshold, rel_tol=1e-6) for one in told):
+    if any(isfinite(one) and not isclose(one, threshold, rel_tol=1e-6) for one in thresholds):
         warn(
             f"{path} was written with another threshold than this model's: do the scores come from this model?"
         )
 
 
-def _scored(detector: Detector, folder: Path, workers: int | None, skip_broken: bool, quiet: bool) -> Scored:
-    images = list_images(folder)
-    results = []
-    with progress_display(quiet or len(images) < 2) as progress:
-        progress("score", 0, len(images))
-        on_error = (lambda error: warn(f"skipped: {error}")) if skip_broken else None
-        for done, result in enumerate(detector.score_many(images, workers, on_error), start=1):
-            if result is not None:
-                results.append((result.score, result.measures, result.path or ""))  # and not its maps
-            progress("score", done, len(images))
+def _scored(detector: Detector, folder: Path, run: Run) -> Scored:
+    on_error = (lambda error: warn(f"skipped: {error}")) if run.execution.skip_broken else None
+    results = [
+        (result.score, result.measures, result.path or "")  # and not its maps
+        for result in run.scores(detector, list_images(folder), on_error)
+        if result is not None
+    ]
     if not results:
         raise ImageError("none of the images could be read: check the folder")
     scores, measures, paths = zip(*results, strict=True)

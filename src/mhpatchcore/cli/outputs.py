@@ -15,7 +15,7 @@ import numpy as np
 from mhpatchcore.cli.paths import check_file, check_folder
 from mhpatchcore.detector import Detector
 from mhpatchcore.errors import UserError
-from mhpatchcore.inputs.window import load_pixels
+from mhpatchcore.inputs.loading import load_pixels
 from mhpatchcore.result import Result
 from mhpatchcore.runtime.files import atomic_path, write_csv, write_text
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from mhpatchcore.errors import ModelFileError, UserError, in_one_line
 from mhpatchcore.inputs.folders import SUFFIXES
-from mhpatchcore.inputs.sources import leads_somewhere, stacked
+from mhpatchcore.inputs.places import may_exist, stacked
 from mhpatchcore.inputs.video import is_video, video_frames
 from mhpatchcore.model.file import document_of
 from mhpatchcore.model.product import OtherProductError, differ
@@ -28,7 +28,7 @@ def given_images(arguments: Sequence[Path], stack: bool = False, every: int = 1)
     for argument in arguments:
         if argument == STANDARD_INPUT:
             paths += _listed_on_standard_input()
-        elif not leads_somewhere(argument):
+        elif not may_exist(argument):
             raise UserError(f"there is no file or folder {argument}; check the path")
         else:
             paths += video_frames(argument, every) if every > 1 and is_video(argument) else [argument]

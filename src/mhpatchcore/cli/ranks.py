@@ -8,14 +8,17 @@ from pathlib import Path
 
 import typer
 
-from mhpatchcore.cli.console import EveryOption, QuietFlag, counted, progress_display
+from mhpatchcore.cli import options
+from mhpatchcore.cli.command import Answer, Run, command
+from mhpatchcore.cli.console import counted
 from mhpatchcore.cli.paths import check_folder, given_images
 from mhpatchcore.errors import UserError
-from mhpatchcore.inputs.matching import folder_of, matched
 from mhpatchcore.inputs.ranks import rank_images, write_ranks
 from mhpatchcore.inputs.sources import list_images
+from mhpatchcore.inputs.stacks import folder_of, matched
 
 
+@command()
 def ranks(
     parts: list[Path] = typer.Argument(
         ..., help="Folders of frames: every folder that holds images is a part; or videos, one for each part."
@@ -24,9 +27,10 @@ def ranks(
     stack: bool = typer.Option(
         False, "--stack", help="Each folder holds one frame of every part instead, matched by name."
     ),
-    every: int = EveryOption,
-    quiet: bool = QuietFlag,
-) -> None:
+    every: options.Every = 1,
+    *,
+    run: Run,
+) -> Answer:
     """Make rank images: the darkest, middle and brightest value of each pixel over registered frames of a part.
 
     Example: mhpatchcore ranks sequences/ -o ranks/ && mhpatchcore fit ranks/ -o part.mhpc
@@ -35,12 +39,14 @@ def ranks(
     """
     check_folder(output)
     found = _by_name(parts) if stack else _by_folder(parts, every)
-    with progress_display(quiet) as progress:
-        for done, (name, frames) in enumerate(sorted(found.items()), start=1):
-            write_ranks(output / f"{name}.tif", rank_images(frames))
-            progress("ranks", done, len(found))
-    print(f"{output}: rank images of {counted(len(found), 'part')}")
-    print(f"next: mhpatchcore fit {output} -o part.mhpc")
+    for done, (name, frames) in enumerate(sorted(found.items()), start=1):
+        write_ranks(output / f"{name}.tif", rank_images(frames))
+        run.execution.progress("ranks", done, len(found))
+    lines = (
+        f"{output}: rank images of {counted(len(found), 'part')}",
+        f"next: mhpatchcore fit {output} -o part.mhpc",
+    )
+    return Answer({"folder": str(output), "parts": sorted(found)}, lines)
 
 
 def _by_folder(given: Sequence[Path], every: int) -> dict[str, list[str]]:

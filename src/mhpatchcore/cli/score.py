@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from math import isfinite
 from pathlib import Path
 from typing import Any
 
 import typer
 
-from mhpatchcore.cli.console import (
-    EveryOption,
-    JsonFlag,
-    QuietFlag,
-    StackFlag,
-    WorkersOption,
-    print_json,
-    printable,
-    progress_display,
-    warn,
-)
+from mhpatchcore.cli import options
+from mhpatchcore.cli.command import Answer, Run, command
+from mhpatchcore.cli.console import printable, warn
 from mhpatchcore.cli.facts import warn_without_threshold
 from mhpatchcore.cli.outputs import (
     Outputs,
@@ -31,11 +25,10 @@ from mhpatchcore.cli.outputs import (
     write_regions,
 )
 from mhpatchcore.cli.paths import check_input_folder, given_images
-from mhpatchcore.cli.running import ClusterOption
 from mhpatchcore.detector import Detector
 from mhpatchcore.errors import ImageError, UserError
 from mhpatchcore.inputs.camera import MEASURES
-from mhpatchcore.inputs.sources import ImageLike, list_images
+from mhpatchcore.inputs.sources import list_images
 from mhpatchcore.result import UNREADABLE, Result
 from mhpatchcore.runtime.files import csv_text
 
@@ -44,17 +37,19 @@ COLUMNS = (
     *MEASURES,
 )
 ANOMALY_FOUND, NO_THRESHOLD = 1, 7
+RARE = ("stack", "every", "full_size", "coco", "explain_all", "normals", "cluster")
 
 
+@command("workers", rare=RARE)
 def score(
-    model: Path = typer.Argument(..., help="A model file written by `fit`."),
+    model: options.Model,
     images: list[Path] = typer.Argument(
         ...,
         help="Images: files, folders (subfolders are read too), archives (.zip, .tar), lists (.txt, .csv), videos, "
         "or - for a list on standard input.",
     ),
-    stack: bool = StackFlag,
-    every: int = EveryOption,
+    stack: options.Stack = False,
+    every: options.Every = 1,
     heatmaps: Path = typer.Option(
         None, metavar="DIR", help="Write a picture for every image into this folder."
     ),
@@ -87,22 +82,21 @@ def score(
         help="Write a table into this folder, e.g. results.parquet, part by part; run again, it goes on.",
     ),
     as_csv: bool = typer.Option(False, "--csv", help="Print comma-separated values."),
-    as_json: bool = JsonFlag,
     skip_broken: bool = typer.Option(
         False, "--skip-broken", help="Images that cannot be read are no error: exit with code 0, not 3."
     ),
     fail: bool = typer.Option(False, "--fail", help="Exit with code 1 if any image is rejected."),
-    workers: int = WorkersOption,
-    cluster: str = ClusterOption,
-    quiet: bool = QuietFlag,
-) -> None:
+    *,
+    run: Run,
+    cluster: options.Cluster = None,
+) -> Answer:
     """Score images: how far they are from what the model has learnt, and whether that is too far.
 
     Example: mhpatchcore score part.mhpc parts/new --heatmaps heatmaps/
 
     An image that cannot be read is reported, and the others are scored.
     """
-    if as_csv and as_json:
+    if as_csv and run.as_json:
         raise UserError("choose one of --csv and --json")
     for folder in normals or ():
         check_input_folder(folder, "--normals")
@@ -114,22 +108,21 @@ def score(
         if as_csv:
             raise UserError("choose one of --csv and --out")
         paths = list_images(given_images(images, stack, every))
-        detector, found = score_into(out, model, paths, outputs, cluster, workers, as_json, quiet)
-        _finish(found, detector, model, fail, skip_broken)
-        return
+        answer, detector, found = score_into(out, model, paths, outputs, cluster, run)
+        return replace(answer, exit_code=_exit_code(found, detector, model, fail, skip_broken))
     if cluster is not None:
         raise UserError("--cluster writes a table: name a folder for it, --out results.parquet")
     detector = Detector.load(model)
     paths = list_images(given_images(images, stack, every))
     pictures = outputs.pictures([str(path) for path in paths])
     rows: list[dict[str, Any]] = []
-    with progress_display(quiet or len(paths) < 2) as progress:
-        for path, result in zip(paths, _scored(detector, paths, workers, progress), strict=True):
-            if isinstance(result, ImageError):
-                warn(str(result))
-                rows.append({"image": str(path), "verdict": UNREADABLE, "error": str(result)})
-            else:
-                rows.append(_row(detector, result, pictures, outputs))
+    errors: list[ImageError] = []
+    for path, result in zip(paths, run.scores(detector, paths, errors.append), strict=True):
+        if result is None:
+            warn(str(errors[-1]))
+            rows.append({"image": str(path), "verdict": UNREADABLE, "error": str(errors[-1])})
+        else:
+            rows.append(_row(detector, result, pictures, outputs))
     read = [row for row in rows if row["verdict"] != UNREADABLE]
     if regions is not None:
         write_regions(read, regions)
@@ -137,27 +130,12 @@ def score(
         write_coco(read, coco)
     if any(_not_found(row) for row in read):
         warn("some training images are not where their names say: --normals FOLDER says where they are now")
-    _print(rows, detector, as_csv, as_json)
-    _finish({row["verdict"] for row in rows}, detector, model, fail, skip_broken)
-
-
-def _scored(
-    detector: Detector,
-    paths: Sequence[ImageLike],
-    workers: int | None,
-    progress: Callable[[str, int, int], None],
-) -> Iterator[Result | ImageError]:
-    """Every image's result, or why it cannot be read, in their order."""
-    progress("score", 0, len(paths))
-    errors: list[ImageError] = []
-    outcomes = detector.score_many(paths, workers, on_error=errors.append)
-    for done, result in enumerate(outcomes, start=1):
-        yield result if result is not None else errors[-1]
-        progress("score", done, len(paths))
+    code = _exit_code({row["verdict"] for row in rows}, detector, model, fail, skip_broken)
+    return Answer(rows, _csv(rows) if as_csv else _table(rows, detector.threshold), code)
 
 
 def _row(detector: Detector, result: Result, pictures: Pictures, outputs: Outputs) -> dict[str, Any]:
-    """What is told of an image, and its pictures. The result itself holds maps: too much to keep of many images."""
+    """What is said of an image, and its pictures. The result itself holds maps: too much to keep of many images."""
     assert result.path is not None  # only files are scored here
     row = result.to_json() | {"size": result.size}
     if pictures.heatmaps:
@@ -175,45 +153,39 @@ def _not_found(row: dict[str, Any]) -> bool:
     return any(patch["image"] and not patch["file"] for place in places for patch in place["nearest"])
 
 
-def _print(rows: Sequence[dict[str, Any]], detector: Detector, as_csv: bool, as_json: bool) -> None:
-    if as_json:
-        print_json(rows)
-    elif as_csv:
-        read = (
-            row | {"regions": len(row["regions"])} | row["camera"] if "regions" in row else row
-            for row in rows
-        )
-        print(csv_text(COLUMNS, read), end="")
-    else:
-        _print_table(rows, detector.threshold)
+def _csv(rows: Sequence[dict[str, Any]]) -> list[str]:
+    read = (
+        row | {"regions": len(row["regions"])} | row["camera"] if "regions" in row else row for row in rows
+    )
+    return csv_text(COLUMNS, read).removesuffix("\n").split("\n")
 
 
-def _print_table(rows: Sequence[dict[str, Any]], threshold: float) -> None:
+def _table(rows: Sequence[dict[str, Any]], threshold: float) -> Iterator[str]:
     limit = f"threshold {threshold:.4g}" if isfinite(threshold) else "the model has no threshold"
-    print(f"{'score':>9}  {'p-value':>8}  {'verdict':<12}  regions  image   ({limit})")
+    yield f"{'score':>9}  {'p-value':>8}  {'verdict':<12}  regions  image   ({limit})"
     for row in rows:
         score, p = (_number(row.get(name), digits) for name, digits in (("score", 4), ("p_value", 3)))
         regions = str(len(row["regions"])) if "regions" in row else "–"
         verdict = {"rejected": "REJECTED"}.get(row["verdict"], row["verdict"])
         name = f"  {printable(row['defect'])}" if row.get("defect") else ""
-        print(f"{score:>9}  {p:>8}  {verdict:<12}  {regions:>7}  {printable(row['image'])}{name}")
+        yield f"{score:>9}  {p:>8}  {verdict:<12}  {regions:>7}  {printable(row['image'])}{name}"
     unreadable = sum(row["verdict"] == UNREADABLE for row in rows)
     rejected, read = sum(row["verdict"] == "rejected" for row in rows), len(rows) - unreadable
     judged = f"{rejected} of {read} rejected" if isfinite(threshold) else f"{read} scored, none judged"
-    print(judged + (f", {unreadable} could not be read" if unreadable else ""))
+    yield judged + (f", {unreadable} could not be read" if unreadable else "")
 
 
 def _number(value: float | None, digits: int) -> str:
     return "–" if value is None else f"{value:.{digits}g}"
 
 
-def _finish(verdicts: set[str], detector: Detector, model: Path, fail: bool, skip_broken: bool) -> None:
-    """The exit code: what cannot be judged at all comes first, then what could not be read, then anomalies."""
+def _exit_code(verdicts: set[str], detector: Detector, model: Path, fail: bool, skip_broken: bool) -> int:
+    """What cannot be judged at all comes first, then what could not be read, then anomalies."""
     if verdicts == {UNREADABLE}:
-        raise ImageError("none of the images could be read")
+        print("error: none of the images could be read", file=sys.stderr)
+        return ImageError.exit_code
     if warn_without_threshold(detector, model):
-        raise typer.Exit(NO_THRESHOLD)
+        return NO_THRESHOLD
     if UNREADABLE in verdicts and not skip_broken:
-        raise typer.Exit(ImageError.exit_code)
-    if fail and "rejected" in verdicts:
-        raise typer.Exit(ANOMALY_FOUND)
+        return ImageError.exit_code
+    return ANOMALY_FOUND if fail and "rejected" in verdicts else 0

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import typer
 
-from mhpatchcore.cli.console import OtherProductFlag, warn
+from mhpatchcore.cli import options
+from mhpatchcore.cli.console import warn
 from mhpatchcore.errors import UserError
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -22,9 +23,7 @@ def serve(
     ),
     host: str = typer.Option("127.0.0.1", help="The address to listen at; 0.0.0.0 is every one."),
     port: int = typer.Option(8080, min=1, max=65535, help="The port to listen at."),
-    token_file: Path = typer.Option(
-        None, metavar="FILE", help="A file that holds a token, which every request must give."
-    ),
+    token_file: options.TokenFile = None,
     without_token: bool = typer.Option(
         False,
         "--without-token",
@@ -42,7 +41,7 @@ def serve(
         1_000_000, min=1, metavar="N", help="Bytes of JSON in a request, at most: it takes much memory."
     ),
     timeout: float = typer.Option(30.0, min=0.1, metavar="SECONDS", help="How long a request may take."),
-    other_product: bool = OtherProductFlag,
+    other_product: options.OtherProduct = False,
     record: Path = typer.Option(
         None,
         metavar="FILE",

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import typer
 
-from mhpatchcore.cli.console import JsonFlag, counted, print_json
+from mhpatchcore.cli.command import Answer, command
+from mhpatchcore.cli.console import counted
 from mhpatchcore.errors import UserError
 from mhpatchcore.fitting.storekeeping import Entry, entries_of, in_use_since, trimmed
-from mhpatchcore.runtime.memory import in_words, parse_size
+from mhpatchcore.runtime.memory import format_bytes, parse_size
 
 SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 KINDS = {
@@ -28,6 +29,7 @@ KINDS = {
 }
 
 
+@command()
 def store(
     action: str = typer.Argument(
         ..., metavar="info|clean", help="Show what is in a store, or delete some of it."
@@ -41,8 +43,7 @@ def store(
         metavar="SIZE",
         help="clean: delete what was not used for longest, until this size is left, e.g. 20GB.",
     ),
-    as_json: bool = JsonFlag,
-) -> None:
+) -> Answer:
     """What `fit --store` keeps: how much it is, and how to make it less.
 
     Example: mhpatchcore store clean descriptors/ --to 20GB
@@ -51,21 +52,21 @@ def store(
     """
     if not folder.is_dir():
         raise UserError(f"there is no store in {folder}: give the folder that was given as --store")
-    if action == "info":
-        if older or to:
-            raise UserError("--older and --to go with `store clean`")
-        _show({"folder": str(folder)} | told(list(entries_of(folder)), folder), as_json)
-    elif action == "clean":
-        if not (older or to):
-            raise UserError("say what is to go: --older 30d, or --to 20GB (0MB: all of it)")
-        gone = trimmed(folder, parse_size(to) if to else None, parse_age(older) if older else None)
-        freed = {"deleted": len(gone), "freed_bytes": sum(entry.size for entry in gone)}
-        _show({"folder": str(folder)} | freed | told(list(entries_of(folder)), folder), as_json)
-    else:
+    if action not in ("info", "clean"):
         raise UserError(f"a store can be shown (`store info`) or cleaned (`store clean`), not '{action}'")
+    if action == "info" and (older or to):
+        raise UserError("--older and --to go with `store clean`")
+    if action == "clean" and not (older or to):
+        raise UserError("say what is to go: --older 30d, or --to 20GB (0MB: all of it)")
+    facts: dict[str, Any] = {"folder": str(folder)}
+    if action == "clean":
+        gone = trimmed(folder, parse_size(to) if to else None, parse_age(older) if older else None)
+        facts |= {"deleted": len(gone), "freed_bytes": sum(entry.size for entry in gone)}
+    facts |= describe(list(entries_of(folder)), folder)
+    return Answer(facts, _lines(facts))
 
 
-def told(entries: Sequence[Entry], folder: Path) -> dict[str, Any]:
+def describe(entries: Sequence[Entry], folder: Path) -> dict[str, Any]:
     """The size of a store, what it consists of, and for how long that has not been used."""
     now = time.time()
     kinds: dict[str, dict[str, int]] = {}
@@ -94,17 +95,14 @@ def parse_age(text: str) -> float:
     return float(match[1]) * SECONDS[match[2]]
 
 
-def _show(facts: dict[str, Any], as_json: bool) -> None:
-    if as_json:
-        print_json(facts)
-        return
+def _lines(facts: dict[str, Any]) -> Iterator[str]:
     if "deleted" in facts:
-        print(f"deleted {counted(facts['deleted'], 'file')}, {in_words(facts['freed_bytes'])}")
+        yield f"deleted {counted(facts['deleted'], 'file')}, {format_bytes(facts['freed_bytes'])}"
     in_use = ", in use" if facts["in_use"] else ""
-    print(f"{facts['folder']}: {counted(facts['entries'], 'file')}, {in_words(facts['bytes'])}{in_use}")
+    yield f"{facts['folder']}: {counted(facts['entries'], 'file')}, {format_bytes(facts['bytes'])}{in_use}"
     if not facts["kinds"] and "deleted" not in facts:
-        print("  nothing that `fit --store` has written")
+        yield "  nothing that `fit --store` has written"
     for kind, one in facts["kinds"].items():
-        size, days = in_words(one["bytes"]), one["unused_seconds"] / SECONDS["d"]
+        size, days = format_bytes(one["bytes"]), one["unused_seconds"] / SECONDS["d"]
         name = KINDS.get(kind, kind)
-        print(f"  {name:24} {one['entries']:8,}  {size:>10}  unused for up to {days:.1f} days")
+        yield f"  {name:24} {one['entries']:8,}  {size:>10}  unused for up to {days:.1f} days"

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import typer
 
+from mhpatchcore.cli.command import Answer, command
 from mhpatchcore.cli.console import counted
 from mhpatchcore.errors import UserError
 
 
+@command()
 def verdicts(
     place: Path = typer.Argument(
         ..., metavar="FOLDER | FILE", help="The folder of the models that are served, or the record itself."
@@ -27,7 +29,7 @@ def verdicts(
     until: str = typer.Option(None, metavar="TIME", help="Before this time."),
     model: str = typer.Option(None, metavar="NAME", help="Of this model alone."),
     verdict: str = typer.Option(None, metavar="VERDICT", help="Only passed, rejected, or 'no threshold'."),
-) -> None:
+) -> Answer:
     """Write what `serve` has recorded: every verdict with its part, time, model, score and regions.
 
     The service may go on meanwhile. It answers the same at /v1/verdicts.
@@ -52,7 +54,7 @@ def verdicts(
 
     with atomic_path(out) as path, path.open("wb") as opened:
         opened.writelines(export(found()))
-    print(f"{out}: {counted(written, 'verdict')}")
+    return Answer({"file": str(out), "verdicts": written}, [f"{out}: {counted(written, 'verdict')}"])
 
 
 def _time(option: str, text: str | None) -> datetime | None:

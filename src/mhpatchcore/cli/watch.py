@@ -11,7 +11,8 @@ from pathlib import Path
 
 import typer
 
-from mhpatchcore.cli.console import OtherProductFlag, WorkersOption, counted, printable, warn
+from mhpatchcore.cli import options
+from mhpatchcore.cli.console import counted, printable, warn
 from mhpatchcore.cli.serve import read_token
 from mhpatchcore.errors import UserError
 
@@ -48,13 +49,13 @@ def watch(
         metavar="SUFFIX",
         help="A file is complete once there is one beside it with this ending, e.g. .done",
     ),
-    token_file: Path = typer.Option(None, metavar="FILE", help="A file that holds the token of the service."),
-    other_product: bool = OtherProductFlag,
+    token_file: options.TokenFile = None,
+    other_product: options.OtherProduct = False,
     status_port: int = typer.Option(
         None, min=1, max=65535, help="Answer GET /health and GET /metrics (Prometheus) at this port."
     ),
     status_host: str = typer.Option("127.0.0.1", help="The address to answer them at."),
-    workers: int = WorkersOption,
+    workers: int = typer.Option(None, min=1, metavar="N", help="Threads (default: one per core)."),
     as_json: bool = typer.Option(False, "--json", help="Print a line of JSON for every image."),
     quiet: bool = typer.Option(False, "--quiet", "-q", help="Print nothing for images."),
 ) -> None:
@@ -62,14 +63,14 @@ def watch(
 
     Example: mhpatchcore watch part.mhpc /line/camera --out /line/results --sort --mqtt mqtt://broker/line1
     """
-    from mhpatchcore.deploy import watch as watching
     from mhpatchcore.deploy.serve.registry import Registry
-    from mhpatchcore.deploy.watch_journal import Journal
-    from mhpatchcore.deploy.watch_judging import by_model, by_service, is_address, patient
-    from mhpatchcore.deploy.watch_sending import Forwarding
-    from mhpatchcore.deploy.watch_sending import mqtt as by_mqtt
-    from mhpatchcore.deploy.watch_sending import webhook as by_webhook
-    from mhpatchcore.deploy.watch_status import Status, answering
+    from mhpatchcore.deploy.watch import folder as watching
+    from mhpatchcore.deploy.watch.journal import Journal
+    from mhpatchcore.deploy.watch.judging import by_model, by_service, is_address, patient
+    from mhpatchcore.deploy.watch.sending import Forwarding
+    from mhpatchcore.deploy.watch.sending import mqtt as by_mqtt
+    from mhpatchcore.deploy.watch.sending import webhook as by_webhook
+    from mhpatchcore.deploy.watch.status import Status, answering
     from mhpatchcore.runtime.parallel import available_cores
 
     name = model.rstrip("/").rpartition("/")[2].removesuffix(".mhpc")

@@ -10,8 +10,7 @@ from itertools import islice
 from typing import Literal, TypeVar
 
 from mhpatchcore.deploy.record import COLUMNS, Answer, row_of
-from mhpatchcore.runtime.files import csv_text
-from mhpatchcore.runtime.parquet import import_parquet
+from mhpatchcore.runtime.files import csv_text, import_parquet
 
 Format = Literal["csv", "jsonl", "parquet"]
 MEDIA: dict[str, str] = {

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
-from math import isfinite
+from math import isfinite, nan
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +108,23 @@ class Evaluation:
         drawn = [j for j in self.images if j.located is not None]
         return sum(bool(j.located) for j in drawn if j.flagged) if drawn else None
 
+    @property
+    def found_share(self) -> float:
+        """The share of the defects that the threshold rejects; NaN without a threshold or a defect."""
+        judged = self.has_threshold and self.image.n_anomalous
+        return len(self.rejected) / self.image.n_anomalous if judged else nan
+
+    @property
+    def false_alarm_share(self) -> float:
+        """The share of the good parts that the threshold rejects; NaN without a threshold or a good part."""
+        judged = self.has_threshold and self.image.n_normal
+        return len(self.false_alarms) / self.image.n_normal if judged else nan
+
+    @property
+    def stated_rate(self) -> float | None:
+        """The false-alarm rate that the threshold was set for; None if it is not known."""
+        return next((choice.false_alarm for choice in self.choices if choice.in_use), None)
+
     def summary(self) -> dict[str, Any]:
         return {
             "dataset": self.name,
@@ -115,6 +132,8 @@ class Evaluation:
             **_prefixed("pixel", self.pixel),
             **_prefixed("whole_pixel", self.whole_pixel if self.cropped else None),
             "threshold": self.threshold,
+            "stated_false_alarm_rate": self.stated_rate,
+            "found_share": self.found_share,
             "choices": [asdict(one) for one in self.choices],
             "false_alarms": len(self.false_alarms) if self.has_threshold else None,
             "misses": len(self.misses) if self.has_threshold else None,
@@ -149,7 +168,7 @@ def evaluate(
 ) -> Evaluation:
     """Score every test image that the model has not learnt from; `watch` sees each result (to draw it, say).
 
-    With `skip_broken` images that cannot be read are told as problems and left out.
+    With `skip_broken` images that cannot be read are listed as problems and left out.
     """
     tested, problems = unseen(dataset, detector.model), list[str]()
     on_error = (lambda error: problems.append(str(error))) if skip_broken else None
@@ -180,8 +199,8 @@ def judge(
                 pixels.update(result, truth)
             located = is_located(result, truth) if sample.is_anomalous and truth is not None else None
             flagged = None if result.verdict == "no threshold" else result.is_rejected
-            said = (result.score, flagged, result.p_value)
-            judged.append(Judged(sample.path, sample.kind, sample.is_anomalous, *said, located))
+            facts = (result.score, flagged, result.p_value)
+            judged.append(Judged(sample.path, sample.kind, sample.is_anomalous, *facts, located))
             if watch is not None:
                 watch(sample, result, judged[-1])
         if progress is not None:
@@ -259,7 +278,7 @@ def _content(path: Path) -> str:
     try:
         return content_hash(path)
     except ImageError:
-        return ""  # what is wrong with it is told when it is scored
+        return ""  # scoring it says what is wrong with it
 
 
 def _about_left_out(tested: Tested) -> list[str]:

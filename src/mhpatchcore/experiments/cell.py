@@ -28,8 +28,9 @@ from mhpatchcore.errors import UserError
 from mhpatchcore.inputs.datasets import Dataset, load_dataset
 from mhpatchcore.runtime.files import write_text
 
-if TYPE_CHECKING:  # a cell loads it itself; who plans a grid does not need it
+if TYPE_CHECKING:  # a cell loads it itself; planning a grid does not need it
     from mhpatchcore.evaluation.evaluate import Evaluation
+    from mhpatchcore.result import Result
 
 MS = 1000.0
 Out = TypeVar("Out")
@@ -85,16 +86,7 @@ class CellSpec:
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "data": self.data,
-            "preset": self.preset,
-            "config": self.config.to_json(),
-            "weights": self.weights,
-            "train": self.train,
-            "figures": self.figures,
-            "store": self.store,
-            "grown": self.grown,
-        }
+        return vars(self) | {"config": self.config.to_json()}
 
     @staticmethod
     def from_json(fields: Mapping[str, Any]) -> CellSpec:
@@ -112,12 +104,12 @@ def run_cell(spec: CellSpec, folder: Path) -> dict[str, Any]:
     from mhpatchcore.detector import Detector
     from mhpatchcore.evaluation.evaluate import judge, unseen
     from mhpatchcore.fitting.execution import Execution
-    from mhpatchcore.runtime.telemetry import Telemetry
+    from mhpatchcore.runtime.costs import Costs
 
     # of others, and of the cell before: times can be trusted only on a quiet machine
     load = os.getloadavg()[0]
     dataset = spec.dataset()
-    telemetry = Telemetry()
+    telemetry = Costs()
     execution = Execution(telemetry=telemetry, store=spec.store)
     models = folder / "models"
     earlier = spec.before and Detector.load(models / f"{spec.before.name}.mhpc")
@@ -134,7 +126,7 @@ def run_cell(spec: CellSpec, folder: Path) -> dict[str, Any]:
     paths = [sample.path for sample in tested.dataset.test]
     deque(detector.score_many(paths[:1]))  # what is made with the first image is no image's time
     with telemetry.phase("score") as measured:
-        results = deque(detector.score_many(paths))
+        results: deque[Result | None] = deque(detector.score_many(paths))
         measured.items = len(paths)
     infer_seconds = telemetry.phases[-1].wall_seconds
     with telemetry.phase("score and map") as measured:

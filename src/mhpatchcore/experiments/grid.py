@@ -53,7 +53,9 @@ def write_rows(rows: Sequence[Row], folder: Path) -> None:
     write_text(folder / "cells.json", json.dumps(list(rows), indent=1))
     if rows:
         write_csv(folder / "cells.csv", [column for column in rows[0] if column not in NOT_IN_CSV], rows)
-        phases = [{name: row[name] for name in CELL} | phase for row in rows for phase in _phases(row)]
+        phases = [
+            {name: row[name] for name in CELL} | phase for row in rows for phase in row["telemetry"]["phases"]
+        ]
         write_csv(folder / "phases.csv", [*CELL, *PHASE], phases)
 
 
@@ -78,10 +80,6 @@ def _value(name: str, text: str) -> Any:
 
 def _path(spec: CellSpec, folder: Path) -> Path:
     return folder / "cells" / f"{spec.name}.json"
-
-
-def _phases(row: Row) -> list[Row]:
-    return list(row["telemetry"]["phases"])
 
 
 def _kept(spec: CellSpec, folder: Path) -> Outcome | None:

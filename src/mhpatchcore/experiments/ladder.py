@@ -11,18 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from mhpatchcore.experiments.table import Entry, Table, best_marked, signed
+from mhpatchcore.experiments.table import Entry, Row, Table, best_marked, plain_entries, signed, write_formats
 from mhpatchcore.experiments.tables import COSTS, title_of
-from mhpatchcore.experiments.writing import write_formats
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from mhpatchcore.report.figures import Series
 
-Row = dict[str, Any]
 LADDER = ("patchcore", "mh", "geores-k2000")
 PLOTTED = ("patchcore", "geores-k2000")  # the paper's plot leaves the stream out
 OFFLINE, STREAM = "patchcore", "mh"
@@ -122,7 +120,7 @@ def growing_table(rows: Sequence[Row]) -> Table | None:
             *(f"{one['peak_rss'] / GB:.2f}" for one in (refit, row)),
             *(f"{one['fit_seconds']:.1f}" for one in (refit, row)),
         ]
-        lines.append((str(row["n_train"]), tuple(Entry(((text, False),)) for text in texts)))
+        lines.append((str(row["n_train"]), plain_entries(texts)))
     heads = (
         *("AUROC, refit", "AUROC, grown", "difference", "RAM, refit (GB)", "RAM, grown (GB)"),
         *("Time, refit (s)", "Time, grown (s)"),

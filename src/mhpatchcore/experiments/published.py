@@ -8,14 +8,18 @@ from importlib.resources import files
 from typing import Any
 
 from mhpatchcore.evaluation.metrics import macro_average
-from mhpatchcore.experiments.table import Entry, Table, signed
+from mhpatchcore.experiments.table import Entry, Row, Table, plain_entries, signed
 from mhpatchcore.presets import PAPER, PRESETS
 
-Row = dict[str, Any]
 Value = Callable[[Row], float | None]
 # by family of data sets, configuration (a preset) and data set; "summary" has the means and maxima over a family
 PUBLISHED: dict[str, Any] = json.loads(
     files("mhpatchcore.experiments").joinpath("published.json").read_text(encoding="utf-8")
+)
+# what a reader of the paper has to know: how we label, where the paper is silent
+LABELS = (
+    "Labels come from the names of folders, which is our choice; the paper counts anomalous images after the masks "
+    "have been resized and cropped, which can turn a defect at the edge into a normal image."
 )
 FAMILIES = ("mvtec", "industrial")
 QUALITY: dict[str, Value] = {
@@ -43,6 +47,25 @@ def published_value(dataset: str, preset: str, name: str) -> float | None:
     by_dataset = [PUBLISHED[family]["by_dataset"].get(preset, {}) for family in FAMILIES]
     found = [datasets[dataset].get(name) for datasets in by_dataset if dataset in datasets]
     return found[0] if found else None
+
+
+def dataset_table(statistics: Sequence[dict[str, Any]]) -> Table:
+    """The paper's table of data sets."""
+    columns = ("labels", "train", "test", "anomalous")
+    rows = tuple(
+        (row_name(str(line["dataset"])), plain_entries(line[column] for column in columns))
+        for line in statistics
+    )
+    return Table("Data sets", ("Labels", "Train normal", "Test", "Anom. eval"), rows, LABELS)
+
+
+def row_name(dataset: str) -> str:
+    """A data set as the paper writes it, if it is one of its own.
+
+    >>> row_name("metal_nut"), row_name("my_parts")
+    ('Metal nut', 'my_parts')
+    """
+    return dataset.replace("_", " ").capitalize() if dataset in PUBLISHED["datasets"] else dataset
 
 
 def reproduction_tables(rows: Sequence[Row]) -> dict[str, Table]:
@@ -94,4 +117,4 @@ def _entries(found: dict[str, tuple[float, float]], values: dict[str, Value]) ->
             texts += [f"{paper:.3f}", f"{here:.3f}", signed(here - paper)]
         else:
             texts += ["–"] * 3
-    return tuple(Entry(((text, False),)) for text in texts)
+    return plain_entries(texts)

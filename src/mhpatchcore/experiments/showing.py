@@ -3,20 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+
+import numpy as np
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from PIL import Image
 
 from mhpatchcore.detector import Detector
 from mhpatchcore.errors import ImageError
 from mhpatchcore.evaluation.evaluate import Evaluation, Judged
 from mhpatchcore.inputs.datasets import Dataset, Sample, read_mask
-from mhpatchcore.inputs.window import load_pixels
-from mhpatchcore.report.examples import Example, qualitative_figure
-from mhpatchcore.report.figures import histogram_figure, precision_recall_figure, roc_figure, save_figure
-from mhpatchcore.report.gallery import verdict_of
+from mhpatchcore.inputs.loading import load_pixels
+from mhpatchcore.report.drawing import heat_unit, outlined, overlay, screen_map
+from mhpatchcore.report.evaluation import verdict_of
+from mhpatchcore.report.figures import (
+    OWN_LAYOUT,
+    STYLE,
+    histogram_figure,
+    precision_recall_figure,
+    roc_figure,
+    save_figure,
+)
+from mhpatchcore.result import Result
+from mhpatchcore.runtime.arrays import Array, Mask
 from mhpatchcore.runtime.files import write_csv
 
 VERDICT = ("image", "kind", "is_anomalous", "score", "threshold", "flagged", "located", "p_value", "verdict")
 HARD, CLEAR = 3, 5
+PANEL_PIXELS = 256
+PANEL, GAP, MARGIN = 1.28, 0.06, 0.3  # inches
 
 
 def write_verdicts(evaluation: Evaluation, root: Path, path: Path) -> Path:
@@ -87,3 +106,69 @@ def _name(path: Path, root: Path) -> str:
 def _digit(value: bool | None) -> int | None:
     """1, 0, or nothing where it is not known."""
     return None if value is None else int(value)
+
+
+@dataclass(frozen=True, eq=False)
+class Example:
+    """An image (H, W, 3) with a label, what the detector says of it and, where it is known, the truth (H, W)."""
+
+    label: str
+    pixels: Array
+    result: Result
+    truth: Mask | None = None
+
+
+@rc_context(STYLE | OWN_LAYOUT)  # all sizes are known here: no need to search for a layout
+def qualitative_figure(examples: Sequence[Example]) -> Figure:
+    """One row for each example: image, ground truth (if there is any), heatmap, predicted segmentation."""
+    with_truth = any(example.truth is not None for example in examples)
+    titles = ["image", *(["ground truth"] if with_truth else []), "heatmap", "segmentation"]
+    heights = [PANEL * example.pixels.shape[0] / example.pixels.shape[1] for example in examples]
+    size = MARGIN + (PANEL + GAP) * len(titles), MARGIN + sum(heights) + GAP * len(examples)
+    figure = Figure(figsize=size)
+    FigureCanvasAgg(figure)
+    grid, top = [], size[1] - MARGIN
+    for height in heights:
+        top -= height
+        lefts = [MARGIN + (PANEL + GAP) * column for column in range(len(titles))]
+        grid.append([_axes(figure, left, top, height) for left in lefts])
+        top -= GAP
+    for axes, title in zip(grid[0], titles, strict=True):
+        axes.set_title(title, fontsize=9, fontweight="normal")
+    for line, example in zip(grid, examples, strict=True):
+        for axes, panel in zip(line, _example_panels(example, with_truth), strict=True):
+            axes.imshow(panel)
+            axes.set(xticks=[], yticks=[])
+            axes.spines[:].set(visible=True, color="#bfbfbf", linewidth=0.6)
+        line[0].set_ylabel(example.label, fontsize=7)
+    return figure
+
+
+def _axes(figure: Figure, left: float, bottom: float, height: float) -> Axes:
+    """Axes of a panel's width, given in inches."""
+    wide, tall = figure.get_size_inches()
+    return figure.add_axes((left / wide, bottom / tall, PANEL / wide, height / tall))
+
+
+def _example_panels(example: Example, with_truth: bool) -> list[Array]:
+    """Pictures (h, w, 3), made small before anything is drawn on them, so that outlines stay visible."""
+    pixels = _shrunk(example.pixels)
+    heat = screen_map(example.result, *pixels.shape[:2])
+    hot = overlay(pixels, heat, heat_unit(example.result))
+    predicted = outlined(pixels, heat > example.result.mask_limit)
+    if not with_truth:
+        return [pixels, hot, predicted]
+    truth = pixels if example.truth is None else outlined(pixels, _resized(example.truth, *pixels.shape[:2]))
+    return [pixels, truth, hot, predicted]
+
+
+def _resized(mask: Mask, height: int, width: int) -> Mask:
+    image = Image.fromarray(mask.astype(np.float32)).resize((width, height), Image.Resampling.BILINEAR)
+    return np.asarray(image) >= 0.5
+
+
+def _shrunk(pixels: Array) -> Array:
+    """Pixels (H, W, 3) made small enough for print."""
+    image = Image.fromarray(pixels)
+    image.thumbnail((PANEL_PIXELS, PANEL_PIXELS))
+    return np.asarray(image)

@@ -1,12 +1,21 @@
-"""A table of numbers that knows its best values, as Markdown, LaTeX or HTML."""
+"""A table of numbers that knows its best values, as Markdown or LaTeX, and files and a page of such tables."""
 
 from __future__ import annotations
 
-import html
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isnan
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mhpatchcore.runtime.files import write_text
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Row = dict[str, Any]
+SHOWN = ("histogram", "clear", "hard")  # of a cell's figures
 
 
 @dataclass(frozen=True)
@@ -60,21 +69,10 @@ class Table:
             ]
         )
 
-    def html(self) -> str:
-        def cell(entry: Entry) -> str:
-            lines = [
-                f"<b>{html.escape(text)}</b>" if bold else html.escape(text) for text, bold in entry.lines
-            ]
-            return f"<td>{'<br>'.join(lines)}</td>"
 
-        head = "".join(f"<th>{html.escape(column)}</th>" for column in ("", *self.columns))
-        body = "".join(
-            f"<tr><th>{html.escape(name)}</th>{''.join(map(cell, entries))}</tr>"
-            for name, entries in self.rows
-        )
-        note = f"<p>{html.escape(self.note)}</p>" if self.note else ""
-        caption = f"<caption>{html.escape(self.title)}</caption>"
-        return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{note}\n"
+def plain_entries(texts: Iterable[object]) -> tuple[Entry, ...]:
+    """Entries of one line each, none of them bold."""
+    return tuple(Entry(((str(text), False),)) for text in texts)
 
 
 def best_marked(values: Sequence[float | None], digits: int, higher: bool = True) -> list[tuple[str, bool]]:
@@ -96,6 +94,48 @@ def signed(value: float, digits: int = 3) -> str:
     """
     text = f"{value:+.{digits}f}".replace("-", "−")
     return text if float(f"{value:.{digits}f}") else text[1:]
+
+
+def write_formats(
+    tables: Mapping[str, Table],
+    folder: Path,
+    stem: str = "tables",
+    figures: Mapping[str, Figure] | None = None,
+    cells: Sequence[Row] = (),
+) -> list[Path]:
+    """Tables as Markdown, LaTeX and an HTML page, which shows the figures and those of the cells as well."""
+    markdown, latex, page = (folder / f"{stem}{suffix}" for suffix in (".md", ".tex", ".html"))
+    write_text(markdown, "\n".join(table.markdown() for table in tables.values()))
+    write_text(latex, "\n".join(table.latex() for table in tables.values()))
+    write_text(page, _page(tables, figures or {}, cells))
+    return [markdown, latex, page]
+
+
+def _page(tables: Mapping[str, Table], figures: Mapping[str, Figure], cells: Sequence[Row]) -> str:
+    """The page as text. The figures of cells lie beside it, and are loaded when somebody looks at them."""
+    from mhpatchcore.report.figures import figure_bytes
+    from mhpatchcore.report.page import render_page
+
+    beside = [
+        (
+            f"{row['dataset']}, {row['preset']}",
+            [file for name in SHOWN for file in row["files"] if file.endswith(f"/{name}.png")],
+        )
+        for row in cells
+    ]
+    return render_page(
+        "tables.html.j2",
+        eyebrow="Experiments",
+        name="mhpatchcore",
+        headline="Tables and figures",
+        promise="",
+        tables=tables,
+        figures=[
+            (figure.axes[0].get_title("left") or name, figure_bytes(figure, "svg"))
+            for name, figure in figures.items()
+        ],
+        cells=[(title, files) for title, files in beside if files],
+    )
 
 
 def _md(text: str, bold: bool = False) -> str:

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import nan
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from mhpatchcore.evaluation.metrics import image_weighted_mean, macro_average
-from mhpatchcore.experiments.published import PUBLISHED
-from mhpatchcore.experiments.table import Entry, Table, best_marked
+from mhpatchcore.experiments.published import dataset_table, reproduction_tables, row_name
+from mhpatchcore.experiments.table import Entry, Row, Table, best_marked, write_formats
 from mhpatchcore.presets import PAPER, PRESETS
 
-Row = dict[str, Any]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 Line = tuple[str, tuple[Entry, ...]]
 Aggregate = Callable[[Sequence[Row]], float | None]
 GB = 1e9
@@ -23,10 +26,6 @@ BUDGET = ("mh", "mh-k1000-c1024", "mh-k5000-c256", "mh-k5000-c1024", "mh-k5000-c
 GEORES = ("mh", "geores-k1000", "geores-k2000", "geores-k5000", REFERENCE)
 
 # what a reader of the paper has to know: how figures are taken, and what is our choice where the paper is silent
-LABELS = (
-    "Labels come from the names of folders, which is our choice; the paper counts anomalous images after the masks "
-    "have been resized and cropped, which can turn a defect at the edge into a normal image."
-)
 AUROCS = "Image-level AUROC and, in parentheses, pixel-level AUROC; best in bold after rounding, with ties."
 PIXELS = (
     "Where a configuration crops, as all of the paper's do, pixel figures are those of the preprocessed image and "
@@ -53,6 +52,16 @@ class Measure:
     of: Aggregate
     digits: int = 3
     higher: bool = False
+
+
+def write_tables(rows: Sequence[Row], statistics: Sequence[dict[str, Any]], folder: Path) -> list[Path]:
+    """All tables as Markdown, LaTeX and HTML, the published values beside the measured, and the AUROC/RAM figure."""
+    from mhpatchcore.report.figures import save_figure
+
+    tables = {"datasets": dataset_table(statistics), **reproduction_tables(rows), **paper_tables(rows)}
+    figure = auroc_and_memory(rows)
+    files = write_formats(tables, folder, figures={"pareto": figure} if figure else {}, cells=rows)
+    return [*files, *(save_figure(figure, folder / "figures" / "pareto") if figure else [])]
 
 
 def paper_tables(rows: Sequence[Row]) -> dict[str, Table]:
@@ -89,23 +98,20 @@ def paper_tables(rows: Sequence[Row]) -> dict[str, Table]:
     return tables
 
 
-def dataset_table(statistics: Sequence[dict[str, Any]]) -> Table:
-    """The paper's table of data sets."""
-    columns = ("labels", "train", "test", "anomalous")
-    rows = tuple(
-        (row_name(str(line["dataset"])), tuple(Entry(((str(line[column]), False),)) for column in columns))
-        for line in statistics
-    )
-    return Table("Data sets", ("Labels", "Train normal", "Test", "Anom. eval"), rows, LABELS)
+def auroc_and_memory(rows: Sequence[Row]) -> Figure | None:
+    """Mean image AUROC against the largest peak memory, one point per configuration that ran on all data sets."""
+    from mhpatchcore.report.figures import Cost, pareto_figure
 
-
-def row_name(dataset: str) -> str:
-    """A data set as the paper writes it, if it is one of its own.
-
-    >>> row_name("metal_nut"), row_name("my_parts")
-    ('Metal nut', 'my_parts')
-    """
-    return dataset.replace("_", " ").capitalize() if dataset in PUBLISHED["datasets"] else dataset
+    points = []
+    datasets = {row["dataset"] for row in rows}
+    for name in dict.fromkeys(row["preset"] for row in rows):
+        own = [row for row in rows if row["preset"] == name]
+        aurocs = [row["image_auroc"] for row in own if row["image_auroc"] is not None]
+        if aurocs and {row["dataset"] for row in own} == datasets:
+            points.append(
+                Cost(title_of(name), max(row["peak_rss"] for row in own) / 1e6, macro_average(aurocs))
+            )
+    return pareto_figure(points) if points else None
 
 
 def _aurocs(
@@ -283,12 +289,12 @@ PEAKS = (Measure("Mean", MEAN_RAM.of), Measure("Max", MAX_RAM.of))
 LATENCY = (Measure("Image-weighted mean", INFERENCE.of),)
 FURTHER = (
     IMAGE,
+    Measure("Defects found (%)", _share("misses", lambda row: row["n_anomalous"], True), 1, higher=True),
+    Measure("False alarms (%)", _share("false_alarms", lambda row: row["n_test"] - row["n_anomalous"], False), 1),
     Measure("Image F1-max", _macro("image_f1_max"), higher=True),
     PIXEL,
     Measure("Pixel AUPRO", _macro("pixel_aupro"), higher=True),
     Measure("Pixel AUROC, whole images", _macro("whole_pixel_auroc"), higher=True),
-    Measure("Defects found (%)", _share("misses", lambda row: row["n_anomalous"], True), 1, higher=True),
-    Measure("False alarms (%)", _share("false_alarms", lambda row: row["n_test"] - row["n_anomalous"], False), 1),
     TRAINING,
     Measure("Mean calibration time (s)", _mean_calibration),
     INFERENCE,

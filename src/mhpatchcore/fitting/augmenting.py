@@ -16,17 +16,16 @@ from dataclasses import replace
 
 import numpy as np
 
+from mhpatchcore.backbone.stored import StoredImage
 from mhpatchcore.config import Config
-from mhpatchcore.fitting.execution import Execution
-from mhpatchcore.fitting.extraction import Extraction, moments_over
-from mhpatchcore.fitting.passes import metric_at
-from mhpatchcore.fitting.plan import StoredImage
-from mhpatchcore.fitting.store import Store
+from mhpatchcore.fitting.extraction import Extraction
+from mhpatchcore.fitting.metric import metric_at
 from mhpatchcore.fitting.tasks import put_metric, whitened
 from mhpatchcore.inputs.sources import spread
 from mhpatchcore.inputs.turns import AUTO, EVERY_TURN, PLAIN, TURNS
 from mhpatchcore.metric.distances import distances_to_nearest
 from mhpatchcore.runtime.arrays import Floats
+from mhpatchcore.runtime.store import Store
 
 MOST_IMAGES = 32  # more of them show by themselves what is normal, and copies take many times as long
 COMPARED = 8  # images, each with all others
@@ -47,15 +46,14 @@ def to_be_tried(config: Config, images: int) -> str:
     return _chosen({}) if images == 1 else AUTO
 
 
-def decided(extraction: Extraction, config: Config, execution: Execution) -> tuple[Extraction, Config]:
-    """What is learnt, and the configuration that says so: with the copies that make normal images more alike."""
-    if config.augment != AUTO:
-        return extraction, config
-    chosen = _chosen(ratios(extraction, config, execution))
-    config = config.with_changes(augment=chosen)
+def decided(extraction: Extraction) -> Extraction:
+    """What is learnt, and the settings that say so: with the copies that make normal images more alike."""
+    if extraction.config.augment != AUTO:
+        return extraction
+    chosen = _chosen(ratios(extraction))
+    config = extraction.config.with_changes(augment=chosen)
     learnt = tuple(image.with_turns(TURNS[chosen]) for image in extraction.learnt)
-    moments = moments_over(extraction.store, learnt, config, execution)
-    return replace(extraction, learnt=learnt, moments=moments), config
+    return replace(extraction, config=config).learning(learnt)
 
 
 def _chosen(found: Mapping[str, float]) -> str:
@@ -72,15 +70,13 @@ def _chosen(found: Mapping[str, float]) -> str:
     return best if found[best] <= WORTH_IT else "none"
 
 
-def ratios(extraction: Extraction, config: Config, execution: Execution) -> dict[str, float]:
+def ratios(extraction: Extraction) -> dict[str, float]:
     """r of every kind of copies, at the first scale; none where there is but one image."""
     if len(extraction.learnt) < 2:
         return {}
     plain = tuple(image.with_turns(()) for image in extraction.learnt)
-    moments = moments_over(extraction.store, plain, config, execution)
-    metric = metric_at(replace(extraction, learnt=plain, moments=moments), 0, config, execution)
-    key = put_metric(extraction.store, metric.whitening)
-    with execution.phase("augment", 1) as advance:
+    key = put_metric(extraction.store, metric_at(extraction.learning(plain), 0).whitening)
+    with extraction.execution.phase("augment", 1) as advance:
         found = _turned_distances(extraction.store, key, extraction.learnt)
         advance(1)
     return {

@@ -1,4 +1,4 @@
-"""What a fit will take in memory, told before it starts, and how to carry it out within a budget.
+"""What a fit will take in memory, estimated before it starts, and how to carry it out within a budget.
 
 What is resident once the network is loaded and has run is measured, not guessed: interpreter, libraries, weights,
 activations. On top of that each phase holds arrays whose sizes follow from the settings. The phases come one after the
@@ -21,13 +21,13 @@ from mhpatchcore.errors import UserError
 from mhpatchcore.fitting.describing import VIEWS_PER_ENTRY
 from mhpatchcore.fitting.execution import Execution
 from mhpatchcore.fitting.extraction import number_of_views
-from mhpatchcore.fitting.summing import MOMENTS_FAN_IN
+from mhpatchcore.fitting.moments import MOMENTS_FAN_IN
 from mhpatchcore.inputs.footprint import largest_decoding
 from mhpatchcore.inputs.sources import ImageLike
 from mhpatchcore.metric.distances import QUERIES_PER_BLOCK, ROWS_PER_TASK, TARGETS_PER_BLOCK
-from mhpatchcore.runtime.memory import in_words, share_one_heap
+from mhpatchcore.runtime.costs import current_rss, own_peak
+from mhpatchcore.runtime.memory import format_bytes, share_one_heap
 from mhpatchcore.runtime.parallel import available_cores
-from mhpatchcore.runtime.telemetry import current_rss, own_peak
 
 HALF, SINGLE, DOUBLE = 2, 4, 8
 # 99 % of the variance took up to 0.82·d directions (EfficientNet-Lite0 on magnetic tile; ResNet-18 0.68·d there)
@@ -55,12 +55,10 @@ class Estimate:
 
     def __str__(self) -> str:
         phases = ", ".join(
-            f"{name} {in_words(getattr(self, name))}" for name in ("extract", "bank", "calibrate")
+            f"{name} {format_bytes(getattr(self, name))}" for name in ("extract", "bank", "calibrate")
         )
         workers = "1 worker" if self.workers == 1 else f"{self.workers} workers"
-        return (
-            f"about {in_words(self.peak)} with {workers} ({in_words(self.resident)} resident; {phases} more)"
-        )
+        return f"about {format_bytes(self.peak)} with {workers} ({format_bytes(self.resident)} resident; {phases} more)"
 
 
 @dataclass(frozen=True)
@@ -130,123 +128,96 @@ def chosen(execution: Execution, memory: int, network: Footprint, config: Config
     for way in ways:
         if way.peak <= memory:
             return way
-    needed = in_words(ways[-1].peak)
+    needed = format_bytes(ways[-1].peak)
     if estimated(replace(network, decoding=0), config, images, 1, 1).peak <= memory:
-        decoding = f"decoding {network.largest} takes {in_words(network.decoding)}"
+        decoding = f"decoding {network.largest} takes {format_bytes(network.decoding)}"
         raise UserError(
-            f"a fit cannot be done in {in_words(memory)}: {decoding}, and all together about {needed} with one worker; "
-            "give it as much, or save such images smaller"
+            f"a fit cannot be done in {format_bytes(memory)}: {decoding}, and all together about {needed} with one "
+            "worker; give it as much, or save such images smaller"
         )
     raise UserError(
-        f"a fit cannot be done in {in_words(memory)}: it needs about {needed} with one worker; "
+        f"a fit cannot be done in {format_bytes(memory)}: it needs about {needed} with one worker; "
         "give it as much, or take a smaller network, smaller views or a smaller bank"
     )
 
 
 def estimated(network: Footprint, config: Config, images: int, workers: int, batch: int) -> Estimate:
-    """The peak of a fit of so many images."""
-    sizes = _Sizes(network, config, images, workers)
+    """The peak of a fit of so many images: the arrays that are alive together in each phase."""
     running = workers * batch * network.activations
     return Estimate(
         workers,
         batch,
         network.reached,
         network.resident + running + SMALL_THINGS,
-        extract=int(SLACK * sizes.extract()),
-        bank=int(SLACK * sizes.bank()),
-        calibrate=int(SLACK * sizes.calibrate()),
+        extract=int(SLACK * _extract_bytes(network, config, images, workers)),
+        bank=int(SLACK * _bank_bytes(network, config, images, workers)),
+        calibrate=int(SLACK * _calibrate_bytes(network, config, images, workers)),
     )
 
 
-@dataclass(frozen=True)
-class _Sizes:
-    """Bytes of the arrays that are alive together in each phase."""
+def _chunks(config: Config, images: int) -> tuple[int, int]:
+    """Images of a chunk, and how many chunks there are."""
+    return min(config.chunk_images, images), -(-images // config.chunk_images)
 
-    network: Footprint
-    config: Config
-    images: int
-    workers: int
 
-    @property
-    def ahead(self) -> int:
-        """Chunks under way or waiting to be taken, beside those being worked on."""
-        return 1 if self.workers > 1 else 0
+def _reduced(config: Config, d: int) -> int:
+    """k: as it is set, or what a share of the variance is assumed to take, since only the first pass can tell."""
+    if config.reduction == "none" or (config.components is None and (config.variance or 1) > USUAL_VARIANCE):
+        return d
+    return min(config.components or ceil(USUAL_SHARE * d), d)
 
-    @property
-    def chunk_images(self) -> int:
-        return min(self.config.chunk_images, self.images)
 
-    @property
-    def views_at_once(self) -> int:
-        """Views of a scale that go through the network before their descriptors are written."""
-        return max(self.chunk_images, VIEWS_PER_ENTRY) if self.config.tiled else self.chunk_images
+def _levels(chunks: int, fan_in: int) -> int:
+    """Of a tree over so many chunks."""
+    return 1 + max(chunks, 1).bit_length() // (fan_in.bit_length() - 1)
 
-    @property
-    def patches(self) -> int:
-        """Of a view of the scale that has the most."""
-        return max(self.network.patches)
 
-    @property
-    def chunks(self) -> int:
-        return -(-self.images // self.config.chunk_images)
+def _extract_bytes(network: Footprint, config: Config, images: int, workers: int) -> int:
+    chunk_images, chunks = _chunks(config, images)
+    # views of a scale that go through the network before their descriptors are written
+    at_once = max(chunk_images, VIEWS_PER_ENTRY) if config.tiled else chunk_images
+    views = at_once * (sum(network.views) + SINGLE * max(network.views))
+    stored = HALF * at_once * sum(network.stored)
+    scatter = DOUBLE * network.columns**2
+    # widened to float32 and float64, once more where a layer is taken to a coarser grid
+    moments = (SINGLE + 2 * DOUBLE) * chunk_images * max(network.stored) + 3 * scatter
+    held = (_levels(chunks, MOMENTS_FAN_IN) + 2) * len(network.patches) * scatter
+    # a worker decodes its images one after the other, before it runs the network
+    task = views + max(network.decoding, 2 * stored + moments)
+    waiting = scatter if workers > 1 else 0
+    return workers * task + waiting + held
 
-    @property
-    def reduced(self) -> int:
-        """k: as it is set, or what a share of the variance is assumed to take, since only the first pass can tell."""
-        c, d = self.config, self.network.columns
-        if c.reduction == "none" or (c.components is None and (c.variance or 1) > USUAL_VARIANCE):
-            return d
-        return min(c.components or ceil(USUAL_SHARE * d), d)
 
-    @property
-    def patch(self) -> int:
-        """A patch on its way into the bank: z and origin."""
-        return SINGLE * self.reduced + 16
+def _bank_bytes(network: Footprint, config: Config, images: int, workers: int) -> int:
+    chunk_images, chunks = _chunks(config, images)
+    K, m_c, patches, reduced = config.K, config.m_c, max(network.patches), _reduced(config, network.columns)
+    patch = SINGLE * reduced + 16  # on its way into the bank: z and origin
+    rows = chunk_images * patches
+    search = SINGLE * (ROWS_PER_TASK * (TARGETS_PER_BLOCK + reduced) + 2 * BLOCK**2)
+    # whitened, with a copy while chunks are put together
+    chunk = HALF * chunk_images * max(network.stored) + 2 * rows * patch + search
+    summary = max(m_c, -(-2 * K // chunks))
+    held = {
+        "always-full": min(2 * chunks * summary, (_levels(chunks, FAN_IN) + 2) * FAN_IN * max(K, m_c)),
+        "tree": (chunks.bit_length() + 1) * m_c + 2 * K,
+        "geores": (chunks.bit_length() + 1) * max(m_c, config.q or K) + 2 * K,
+        "offline-greedy": 2 * images * patches,
+        "kmeans": 6 * K,
+    }[config.constructor]
+    waiting = min(summary, rows) * patch if workers > 1 else 0
+    return workers * chunk + waiting + held * patch
 
-    @property
-    def scatter(self) -> int:
-        return DOUBLE * self.network.columns**2
 
-    def extract(self) -> int:
-        views = self.views_at_once * (sum(self.network.views) + SINGLE * max(self.network.views))
-        stored = HALF * self.views_at_once * sum(self.network.stored)
-        # widened to float32 and float64, once more where a layer is taken to a coarser grid
-        values = self.chunk_images * max(self.network.stored)
-        moments = (SINGLE + 2 * DOUBLE) * values + 3 * self.scatter
-        levels = 1 + max(self.chunks, 1).bit_length() // (MOMENTS_FAN_IN.bit_length() - 1)
-        held = (levels + 2) * len(self.network.patches) * self.scatter
-        # a worker decodes its images one after the other, before it runs the network
-        task = views + max(self.network.decoding, 2 * stored + moments)
-        return self.workers * task + self.ahead * self.scatter + held
-
-    def bank(self) -> int:
-        c = self.config
-        rows = self.chunk_images * self.patches
-        search = SINGLE * (ROWS_PER_TASK * (TARGETS_PER_BLOCK + self.reduced) + 2 * BLOCK**2)
-        # whitened, with a copy while chunks are put together
-        chunk = HALF * self.chunk_images * max(self.network.stored) + 2 * rows * self.patch + search
-        summary = max(c.m_c, -(-2 * c.K // self.chunks))
-        levels = 1 + max(self.chunks, 1).bit_length() // (FAN_IN.bit_length() - 1)
-        held = {
-            "always-full": min(2 * self.chunks * summary, (levels + 2) * FAN_IN * max(c.K, c.m_c)),
-            "tree": (self.chunks.bit_length() + 1) * c.m_c + 2 * c.K,
-            "geores": (self.chunks.bit_length() + 1) * max(c.m_c, c.q or c.K) + 2 * c.K,
-            "offline-greedy": 2 * self.images * self.patches,
-            "kmeans": 6 * c.K,
-        }[c.constructor]
-        waiting = min(summary, rows) * self.patch
-        return self.workers * chunk + self.ahead * waiting + held * self.patch
-
-    def calibrate(self) -> int:
-        fraction, k = self.config.fraction, self.reduced
-        K = self.config.K if fraction is None else int(fraction * self.images * self.patches)
-        # raw, whitened, and as targets in a graph and its session, at every scale
-        bank = len(self.network.patches) * K * (HALF * self.network.columns + 16 + 5 * SINGLE * k)
-        table = (available_cores() + 1) * SINGLE * QUERIES_PER_BLOCK * K
-        # all distances between an image's patches and the bank are formed, in arenas that every scale keeps, and once
-        # more where images are ranked
-        image = SINGLE * sum(self.network.patches) * (K + 4 * k) + HALF * max(self.network.stored)
-        return bank + max(table, self.workers * image) + GRAPH_TOOLS
+def _calibrate_bytes(network: Footprint, config: Config, images: int, workers: int) -> int:
+    fraction, reduced = config.fraction, _reduced(config, network.columns)
+    K = config.K if fraction is None else int(fraction * images * max(network.patches))
+    # raw, whitened, and as targets in a graph and its session, at every scale
+    bank = len(network.patches) * K * (HALF * network.columns + 16 + 5 * SINGLE * reduced)
+    table = (available_cores() + 1) * SINGLE * QUERIES_PER_BLOCK * K
+    # all distances between an image's patches and the bank are formed, in arenas that every scale keeps, and once
+    # more where images are ranked
+    image = SINGLE * sum(network.patches) * (K + 4 * reduced) + HALF * max(network.stored)
+    return bank + max(table, workers * image) + GRAPH_TOOLS
 
 
 def _halvings(batch: int) -> list[int]:

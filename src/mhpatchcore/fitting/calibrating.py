@@ -15,20 +15,18 @@ from typing import Any
 import numpy as np
 
 from mhpatchcore.backbone.session import make_session
+from mhpatchcore.backbone.stored import Located, StoredImage, raw_rows
 from mhpatchcore.calibration.deciding_patches import NOT_LEARNT, DecidingPatches, deciding_cells
 from mhpatchcore.calibration.threshold import MOST_DECIDING, Calibration, both_methods, calibrate
 from mhpatchcore.config import Config
 from mhpatchcore.fitting.execution import Execution
-from mhpatchcore.fitting.plan import Located, StoredImage
-from mhpatchcore.fitting.previous import Previous
-from mhpatchcore.fitting.scale import Scale
-from mhpatchcore.fitting.store import Store
-from mhpatchcore.fitting.tasks import Scored, ScoredView, put_head, raw_rows, score_stored, scored_by
 from mhpatchcore.inputs.regions import AreaOfEach
 from mhpatchcore.inputs.sources import spread
 from mhpatchcore.inputs.views import views_of
+from mhpatchcore.model.value import Previous, Scale
 from mhpatchcore.runtime.arrays import Array, Floats, Indices
 from mhpatchcore.runtime.parallel import ordered_map
+from mhpatchcore.runtime.store import Store
 from mhpatchcore.scoring.combining import (
     Peak,
     Rule,
@@ -39,6 +37,7 @@ from mhpatchcore.scoring.combining import (
 )
 from mhpatchcore.scoring.graph import EXCLUDED, Head
 from mhpatchcore.scoring.maps import ViewScores, contributions, surroundings
+from mhpatchcore.scoring.score import Scored, ScoredView, put_head, score_stored, scored_by
 
 HELD_OUT_SHARE = 0.2
 RUNNER_UP = 1e-6

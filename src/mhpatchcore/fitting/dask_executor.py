@@ -1,5 +1,7 @@
 """Tasks on a Dask cluster: few and large ones, results in order.
 
+A cluster is named by its address: `tcp://HOST:PORT` of a Dask scheduler, or `local:N` for N processes of this machine.
+
 The scheduler keeps something of every task it knows, so only a window of them is under way, and small items go
 together. A task whose worker dies runs again elsewhere, and finds in the store what was done already. Tasks run with
 one BLAS thread, and each process makes its own sessions: the bits are those of one machine.
@@ -7,11 +9,14 @@ one BLAS thread, and each process makes its own sessions: the bits are those of 
 
 from __future__ import annotations
 
+import re
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError
+from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import metadata
+from importlib import import_module, metadata
 from itertools import islice
 from pathlib import Path
 from secrets import token_hex
@@ -21,9 +26,9 @@ import numpy as np
 
 from mhpatchcore import __version__
 from mhpatchcore.errors import ImageError, UserError, in_one_line
-from mhpatchcore.fitting.executor import limit_blas
-from mhpatchcore.fitting.store import Store, entry_key
+from mhpatchcore.fitting.executor import limit_blas, silent
 from mhpatchcore.inputs.sources import ImageLike, content_hash
+from mhpatchcore.runtime.store import Store, entry_key
 
 Item = TypeVar("Item")
 Out = TypeVar("Out")
@@ -31,6 +36,7 @@ Out = TypeVar("Out")
 TASKS_PER_WORKER = 16  # of a pass over small items
 MOST_ITEMS = 64  # of a task
 AHEAD = 4  # tasks for each worker that are under way or have come back early
+SECONDS = 10  # in which a scheduler answers
 
 
 @dataclass(frozen=True)
@@ -81,22 +87,26 @@ class DaskExecutor:
                 "on"
             ) from error
 
-    def check(self, store: Store, image: ImageLike | None, warn: Callable[[str], None]) -> None:
+    def check(
+        self, store: Store | None, image: ImageLike | None, warn: Callable[[str], None] = silent
+    ) -> None:
         """Refuse a cluster of which some worker could not do its tasks: it sees the store and the images, or not.
 
         An image that a worker alone cannot read might be taken for a broken one, and left out.
         """
         probe = entry_key("probe", token_hex())
-        store.put(probe, {"x": np.zeros(1)})
+        if store is not None:
+            store.put(probe, {"x": np.zeros(1)})
         name = image if isinstance(image, str | Path) else None  # others travel with their tasks
         try:
             sha256 = content_hash(name) if name else ""
         except ImageError:
-            sha256 = ""  # whether that matters is for who reads it to say
+            sha256 = ""  # whether that matters is decided where it is read
         try:
             found = self.client.run(_problem, store, probe, name, sha256, _versions())
         finally:
-            store.path(probe).unlink(missing_ok=True)
+            if store is not None:
+                store.path(probe).unlink(missing_ok=True)
         if not found:
             raise UserError("the cluster has no workers: start some (`dask worker ADDRESS --nthreads 1`)")
         for worker, (problem, versions) in sorted(found.items()):
@@ -109,21 +119,22 @@ class DaskExecutor:
 
 
 def _problem(
-    store: Store, probe: str, image: str | Path | None, sha256: str, versions: str
+    store: Store | None, probe: str, image: str | Path | None, sha256: str, versions: str
 ) -> tuple[str, str]:
     """On a worker: why it could not do its tasks, if so, and its versions."""
     ours, theirs = (text.partition(",")[0] for text in (_versions(), versions))
     if ours != theirs:
         return f"has {ours}, and this machine {theirs}: install the same", _versions()
-    if store.found(probe) is None:
+    if store is not None and store.found(probe) is None:
         return (
             f"does not see the store in {store.folder}: name a folder that all workers reach (`store=FOLDER`)",
             "",
         )
     try:
-        store.put(probe, {"x": np.zeros(1)})
+        if store is not None:
+            store.put(probe, {"x": np.zeros(1)})
         if image and sha256 and content_hash(image) != sha256:
-            return f"sees another image at {image}: give images that all workers reach", ""
+            return f"does not see the same {image}: give images that all workers reach, by the same name", ""
     except UserError as error:
         return f"cannot work: {error}", ""
     return "", _versions()
@@ -144,3 +155,57 @@ def _each(task: Callable[[Item], Out], items: Sequence[Item]) -> list[Out]:
     """On a worker."""
     limit_blas()
     return [task(item) for item in items]
+
+
+def _on_stderr(message: str) -> None:
+    print(message, file=sys.stderr)
+
+
+@contextmanager
+def executor_of(address: str, tell: Callable[[str], None] = _on_stderr) -> Iterator[DaskExecutor]:
+    """The workers of a cluster; `tell` hears where its dashboard is. A local one ends with the block."""
+    try:
+        distributed: Any = import_module("distributed")
+    except ImportError as error:
+        raise UserError("a cluster needs Dask: pip install 'mhpatchcore[dask]'") from error
+    here = re.fullmatch(r"local:([1-9]\d*)", address)
+    if here is None and not re.fullmatch(r"(tcp|tls|ucx|ws|wss)://\S+", address):
+        raise UserError(f"a cluster is tcp://HOST:PORT of a Dask scheduler, or local:N, not '{address}'")
+    try:
+        target: Any = address
+        if here is not None:
+            target = _local_cluster(distributed, int(here[1]))
+        client = distributed.Client(target, timeout=SECONDS, set_as_default=False)
+    except (OSError, TimeoutError, ValueError) as error:
+        raise UserError(
+            f"no Dask scheduler answers at {address} ({in_one_line(error)}): start one (`dask scheduler`), or check "
+            "the address"
+        ) from error
+    try:
+        tell(_describe(client))
+        yield DaskExecutor(client)
+    finally:
+        client.close()
+        if here is not None:
+            target.close()
+
+
+def _local_cluster(distributed: Any, workers: int) -> Any:
+    """Processes of this machine with one thread each, on the loopback alone; the dashboard takes any free port.
+
+    They are not profiled: Dask keeps what it has seen of an hour, and their memory would grow by 5 MB a minute.
+    """
+    with import_module("dask").config.set({"distributed.worker.profile.enabled": False}):
+        return distributed.LocalCluster(
+            n_workers=workers,
+            threads_per_worker=1,
+            processes=True,
+            host="127.0.0.1",
+            dashboard_address="127.0.0.1:0",
+        )
+
+
+def _describe(client: Any) -> str:
+    """How large a cluster is and where its dashboard is."""
+    workers = len(client.nthreads())
+    return f"cluster: {workers} {'worker' if workers == 1 else 'workers'}, dashboard {client.dashboard_link or 'off'}"

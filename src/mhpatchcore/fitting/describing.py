@@ -10,25 +10,27 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import lru_cache
+from itertools import chain
 from time import thread_time
 
 import numpy as np
 
+from mhpatchcore.backbone.stored import Located, StoredImage, inside_name, layer_name
 from mhpatchcore.errors import ImageError
-from mhpatchcore.fitting.duplicates import SIDE, thumbnail
-from mhpatchcore.fitting.plan import Located, StoredImage, cut
-from mhpatchcore.fitting.store import Store, entry_key
-from mhpatchcore.fitting.summing import ScaleMoments, run_moments
-from mhpatchcore.fitting.tasks import inside_name, layer_name, load_network
+from mhpatchcore.fitting.moments import ScaleMoments, run_moments
+from mhpatchcore.fitting.plan import cut
+from mhpatchcore.fitting.tasks import load_network
 from mhpatchcore.inputs.areas import Area
-from mhpatchcore.inputs.camera import MEASURES
+from mhpatchcore.inputs.loading import LoadedImage, load_image
 from mhpatchcore.inputs.regions import Roi
 from mhpatchcore.inputs.sources import ImageLike, content_hash, fetched
 from mhpatchcore.inputs.turns import EVERY_TURN, PLAIN, Turn
-from mhpatchcore.inputs.views import Geometry, Opened, Placed, View, opened, whole_view
+from mhpatchcore.inputs.views import Geometry, Placed, View, whole_view
+from mhpatchcore.model.duplicates import thumbnail
 from mhpatchcore.runtime.arrays import Array, Floats
+from mhpatchcore.runtime.store import Store, entry_key
 
 VIEWS_PER_ENTRY = 4  # they are held while the image is
 INDEX = ("views", "where", "thumbnail", "measures")
@@ -57,57 +59,32 @@ class Job:
 
 @dataclass(frozen=True, eq=False)
 class Extracted:
-    """What a run of chunks gave: where its images are in the store, their hashes, thumbnails (n, 64) and
-    measures (n, m), what was skipped; and moments for each scale, if the images are learnt from.
+    """What a run of chunks gave: its images in the store, what was skipped; and moments for each scale, if the images
+    are learnt from.
 
     `moments_seconds` of CPU time went into these, and new entries take `stored` bytes.
     """
 
     images: tuple[StoredImage, ...]
-    hashes: tuple[str, ...]
-    thumbnails: Floats
-    measures: Floats
-    moments: ScaleMoments
     skipped: tuple[str, ...]
-    moments_seconds: float
     stored: int
+    moments: ScaleMoments
+    moments_seconds: float
 
 
 def extract(job: Job, run: Sequence[Chunk]) -> Extracted:
     """Images → descriptors in the store; those that are there already are not made again."""
-    parts = [_described(job, chunk) for chunk in run]
+    described = [_described(job, chunk) for chunk in run]
+    images, skipped, stored = zip(*described, strict=True)
     started = thread_time()
-    moments = run_moments(job.store, job.block, [part.images for part in parts]) if job.learns else ()
+    moments = run_moments(job.store, job.block, images) if job.learns else ()
     seconds = thread_time() - started
-    thumbnails = [one for part in parts for one in part.thumbnails]
-    measures = [one for part in parts for one in part.measures]
-    return Extracted(
-        tuple(image for part in parts for image in part.images),
-        tuple(sha256 for part in parts for sha256 in part.hashes),
-        np.array(thumbnails, np.float16).reshape(-1, SIDE**2),
-        np.array(measures, np.float32).reshape(-1, len(MEASURES)),
-        moments,
-        tuple(message for part in parts for message in part.skipped),
-        seconds,
-        sum(part.stored for part in parts),
-    )
+    return Extracted(tuple(chain(*images)), tuple(chain(*skipped)), sum(stored), moments, seconds)
 
 
-@dataclass
-class _Described:
-    """What a chunk gave."""
-
-    images: list[StoredImage] = field(default_factory=list)
-    hashes: list[str] = field(default_factory=list)
-    thumbnails: list[Floats] = field(default_factory=list)
-    measures: list[Floats] = field(default_factory=list)
-    skipped: list[str] = field(default_factory=list)
-    stored: int = 0
-
-
-def _described(job: Job, chunk: Chunk) -> _Described:
-    """The images of a chunk, found in the store or described."""
-    found, known = _Described(), dict[str, Mapping[str, Array]]()
+def _described(job: Job, chunk: Chunk) -> tuple[list[StoredImage], list[str], int]:
+    """The images of a chunk, found in the store or described; what was skipped; bytes of new entries."""
+    known, skipped = dict[str, Mapping[str, Array]](), list[str]()
     given = [_given(job, source) for _, source in chunk]
     missing = dict[str, _Given]()
     for one in given:
@@ -123,16 +100,16 @@ def _described(job: Job, chunk: Chunk) -> _Described:
         except ImageError as error:
             if not job.skip_broken:
                 raise _refused(error) from error
-            found.skipped.append(f"skipped: {error}")
-    found.stored = _run_networks(job, waiting)
+            skipped.append(f"skipped: {error}")
+    stored = _run_networks(job, waiting)
     known |= {picture.key: picture.index for picture in waiting}
-    for (number, _), one in zip(chunk, given, strict=True):
-        if one.key in known:
-            found.images.append(_listed(one.key, known[one.key], number, len(job.views)))
-            found.hashes.append(one.sha256)
-            found.thumbnails.append(known[one.key]["thumbnail"])
-            found.measures.append(known[one.key]["measures"])
-    return found
+    numbered = zip(chunk, given, strict=True)
+    images = [
+        _listed(one, known[one.key], number, len(job.views))
+        for (number, _), one in numbered
+        if one.key in known
+    ]
+    return images, skipped, stored
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,10 +150,10 @@ def _found_index(job: Job, key: str) -> Mapping[str, Array] | None:
     return {name: entry[name] for name in INDEX}
 
 
-def _opened(job: Job, one: _Given) -> Opened:
+def _opened(job: Job, one: _Given) -> LoadedImage:
     if one.error is not None:
         raise one.error
-    return opened(one.source, job.views, one.area)
+    return load_image(one.source, job.views, one.area)
 
 
 class _Picture:
@@ -185,7 +162,7 @@ class _Picture:
     Those of the other blocks have been through the network by then.
     """
 
-    def __init__(self, job: Job, key: str, image: Opened) -> None:
+    def __init__(self, job: Job, key: str, image: LoadedImage) -> None:
         grids = [load_network(job.store, network).info.grid for network in job.networks]
         scales = enumerate(zip(job.views, grids, strict=True))
         self.key = key
@@ -218,8 +195,8 @@ class _Picture:
             for scale, view in self.views
         ]
         places = [(*_edges(view.where), *view.where.overlaps) for _, view in self.views]
-        told = (np.array(numbers, np.int32), np.array(places), small, measures)
-        return dict(zip(INDEX, told, strict=True))
+        arrays = (np.array(numbers, np.int32), np.array(places), small, measures)
+        return dict(zip(INDEX, arrays, strict=True))
 
 
 def _run_networks(job: Job, pictures: Sequence[_Picture]) -> int:
@@ -268,18 +245,18 @@ def _geometry(height: float, width: float, *places: float) -> Geometry:
     return Geometry(int(height), int(width), top, left, bottom, right, (above, before, below, after))
 
 
-def _listed(key: str, index: Mapping[str, Array], image: int, scales: int) -> StoredImage:
-    """An image of the store, as its entry tells it."""
+def _listed(one: _Given, index: Mapping[str, Array], image: int, scales: int) -> StoredImage:
+    """An image of the store, as its entry says."""
     views: defaultdict[tuple[int, bool], list[Located]] = defaultdict(list)
     last = _last_block(len(index["views"]))
     rows = zip(index["views"].tolist(), index["where"].tolist(), strict=True)
     for i, ((scale, number, masked, turn), place) in enumerate(rows):
         block, at = divmod(i, VIEWS_PER_ENTRY)
-        entry = key if block == last else _block_key(key, block)
+        entry = one.key if block == last else _block_key(one.key, block)
         located = Located(image, number, entry, at, _geometry(*place), bool(masked), turn)
         views[scale, turn > 0].append(located)
     plain, copies = (tuple(tuple(views[scale, which]) for scale in range(scales)) for which in (False, True))
-    return StoredImage(image, plain, copies)
+    return StoredImage(image, plain, copies, one.sha256, index["thumbnail"], index["measures"])
 
 
 def _last_block(views: int) -> int:

@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from traceback import walk_stack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from mhpatchcore.errors import ImageWarning, UserError
-from mhpatchcore.fitting.executor import Executor, Threads
+from mhpatchcore.fitting.dask_executor import DaskExecutor
+from mhpatchcore.fitting.executor import Executor, Threads, silent
+from mhpatchcore.runtime.costs import Costs
 from mhpatchcore.runtime.parallel import available_cores
-from mhpatchcore.runtime.telemetry import Telemetry
 from mhpatchcore.runtime.urls import url_of
 
 if TYPE_CHECKING:
     from mhpatchcore.fitting.budget import Estimate
 
-
-def _silent(*_: object) -> None:
-    """Nobody listens."""
+Item = TypeVar("Item")
 
 
 def _warn(message: str) -> None:
@@ -36,13 +35,30 @@ def _warn(message: str) -> None:
 class Execution:
     """How work is carried out. Nothing here changes the model.
 
-    `workers` tasks run at a time, each with `batch` images per call of the network. `store` is a folder for what later
-    fits can use again, also after a crash (a temporary one, where not given); `store_limit` bytes are left there at
-    most, but for what this fit needs. With a budget of `memory` bytes `workers` and `batch` are upper bounds, and
-    `foresee(estimate)` hears of the peak to be expected. `progress(phase, done, total)` hears of every step,
-    `warn(message)` of what a user should know, such as every image that is skipped because it cannot be read (where
-    not given these are warnings of Python, of class ImageWarning), and `telemetry` measures what each phase costs.
-    `executor` runs the tasks elsewhere than on threads of this process.
+    Parameters
+    ----------
+    workers
+        How many tasks run at a time (default: one per core).
+    batch
+        Images per call of the network.
+    store
+        A folder for what later fits can use again, also after a crash (default: a temporary one).
+    store_limit
+        How many bytes may stay in the store, not counting what this fit needs.
+    memory
+        A budget in bytes, within which `workers` and `batch` are upper bounds.
+    skip_broken
+        Leave out images that cannot be read.
+    progress
+        Called with (phase, done, total) at every step.
+    warn
+        Called with each message for the user, such as an image that was skipped (default: an `ImageWarning`).
+    foresee
+        Called with the estimated peak of memory, if there is a budget.
+    telemetry
+        Measures what each phase costs.
+    executor
+        Runs the tasks, if not threads of this process.
     """
 
     workers: int = field(default_factory=available_cores)
@@ -51,10 +67,10 @@ class Execution:
     store_limit: int | None = None
     memory: int | None = None
     skip_broken: bool = False
-    progress: Callable[[str, int, int], None] = _silent
+    progress: Callable[[str, int, int], None] = silent
     warn: Callable[[str], None] = _warn
-    foresee: Callable[[Estimate], None] = _silent
-    telemetry: Telemetry | None = None
+    foresee: Callable[[Estimate], None] = silent
+    telemetry: Costs | None = None
     executor: Executor | None = None
 
     def __post_init__(self) -> None:
@@ -75,9 +91,13 @@ class Execution:
         """Where tasks run: threads, unless an executor is given."""
         return self.executor or Threads(self.workers)
 
+    def on_cluster(self, client: Any) -> Execution:
+        """The same, by the workers of a Dask cluster (`dask.distributed.Client`)."""
+        return replace(self, executor=DaskExecutor(client))
+
     @contextmanager
     def phase(self, name: str, total: int) -> Iterator[Callable[[int], None]]:
-        """A phase of the work: a function that is told how many of `total` steps are done."""
+        """A phase of the work: a function to call with how many of `total` steps are done."""
         self.progress(name, 0, total)
         if self.telemetry is None:
             yield lambda done: self.progress(name, done, total)
@@ -89,3 +109,14 @@ class Execution:
                 self.progress(name, done, total)
 
             yield advance
+
+    def track(
+        self, name: str, items: Iterable[Item], total: int, steps: Callable[[Item], int] = lambda _: 1
+    ) -> Iterator[Item]:
+        """A phase of the work as the items it goes through, each of which takes some of `total` steps."""
+        with self.phase(name, total) as advance:
+            done = 0
+            for item in items:
+                yield item
+                done += steps(item)
+                advance(done)

@@ -15,10 +15,16 @@ from functools import cache
 from multiprocessing import get_context
 from typing import Protocol, TypeVar
 
+from mhpatchcore.inputs.sources import ImageLike
 from mhpatchcore.runtime.parallel import one_blas_thread, ordered_map
+from mhpatchcore.runtime.store import Store
 
 Item = TypeVar("Item")
 Out = TypeVar("Out")
+
+
+def silent(*_: object) -> None:
+    """Nobody listens."""
 
 
 class Executor(Protocol):
@@ -36,24 +42,37 @@ class Executor(Protocol):
 
     def map(self, task: Callable[[Item], Out], items: Iterable[Item]) -> Iterator[Out]: ...
 
+    def check(
+        self, store: Store | None, image: ImageLike | None, warn: Callable[[str], None] = silent
+    ) -> None:
+        """Refuse workers that could not do their tasks, because they do not see the store or the image."""
+
+
+class _ThisMachine:
+    """Workers that see what this process sees."""
+
+    remote = False
+
+    def check(
+        self, store: Store | None, image: ImageLike | None, warn: Callable[[str], None] = silent
+    ) -> None: ...
+
 
 @dataclass(frozen=True)
-class Threads:
+class Threads(_ThisMachine):
     """The cores of this machine, in this process."""
 
     workers: int
-    remote: bool = False
 
     def map(self, task: Callable[[Item], Out], items: Iterable[Item]) -> Iterator[Out]:
         return ordered_map(task, items, self.workers)
 
 
 @dataclass(frozen=True)
-class Processes:
+class Processes(_ThisMachine):
     """The cores of this machine, one process each."""
 
     workers: int
-    remote: bool = False
 
     def map(self, task: Callable[[Item], Out], items: Iterable[Item]) -> Iterator[Out]:
         under_way: deque[Future[Out]] = deque()

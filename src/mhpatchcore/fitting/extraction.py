@@ -7,45 +7,57 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 
 from mhpatchcore.backbone.session import Backbone
+from mhpatchcore.backbone.stored import StoredImage
 from mhpatchcore.config import Config
 from mhpatchcore.errors import ImageError, UserError
 from mhpatchcore.fitting import describing, tasks
 from mhpatchcore.fitting.calibrating import held_out_images
-from mhpatchcore.fitting.dask_executor import DaskExecutor
-from mhpatchcore.fitting.describing import Chunk, Extracted, Job
-from mhpatchcore.fitting.duplicates import near_duplicates
+from mhpatchcore.fitting.describing import Chunk, Job
 from mhpatchcore.fitting.execution import Execution
-from mhpatchcore.fitting.plan import StoredImage, cut, images_at_once, make_plan, runs_of, turns_of
-from mhpatchcore.fitting.previous import Previous
-from mhpatchcore.fitting.store import Store
+from mhpatchcore.fitting.moments import MOMENTS_FAN_IN, ScaleMoments, moments_over, total_moments
+from mhpatchcore.fitting.plan import make_plan, runs_of, turns_of
 from mhpatchcore.fitting.storekeeping import keep_within, opened_store
-from mhpatchcore.fitting.summing import MOMENTS_FAN_IN, ScaleMoments, run_moments, total_moments
 from mhpatchcore.inputs.decode import size_of
 from mhpatchcore.inputs.files import absolute_name
 from mhpatchcore.inputs.sources import ImageLike
 from mhpatchcore.inputs.turns import AUTO, PLAIN
-from mhpatchcore.runtime.arrays import Floats
+from mhpatchcore.model.duplicates import SIDE, near_duplicate_groups, near_duplicates
+from mhpatchcore.model.value import Previous
+from mhpatchcore.runtime.arrays import Indices
 from mhpatchcore.runtime.parallel import one_blas_thread
-
-Told = TypeVar("Told")
+from mhpatchcore.runtime.store import Store
 
 
 @dataclass(frozen=True, eq=False)
 class Extraction:
-    """The images that could be read, where they are in the store, what tells them apart, and moments of each scale."""
+    """What the later passes go by: the images that could be read, in the store, and moments of each scale of those that
+    are learnt from; the settings, how work is carried out, and the models that grow.
+
+    The threshold comes from old images alone where the new ones are not `representative` of what comes.
+    """
 
     store: Store
+    config: Config
+    execution: Execution
     learnt: tuple[StoredImage, ...]
     held_out: tuple[StoredImage, ...]
-    hashes: dict[int, str]
-    thumbnails: dict[int, Floats]
-    measures: dict[int, Floats]
     moments: ScaleMoments
+    previous: Sequence[Previous] = ()
+    representative: bool = True
+
+    @property
+    def images(self) -> tuple[StoredImage, ...]:
+        """All images that could be read."""
+        return *self.learnt, *self.held_out
+
+    def learning(self, images: tuple[StoredImage, ...]) -> Extraction:
+        """The same, but learning from these images of the store."""
+        moments = moments_over(self.store, images, self.config, self.execution)
+        return replace(self, learnt=images, moments=moments)
 
 
 @contextmanager
@@ -68,11 +80,12 @@ def extracted(
     expected = 2 * sum(n * backbone.info.stored for n, backbone in zip(counts, backbones, strict=True))
     with one_blas_thread(), opened_store(_store_folder(execution), expected) as store:
         try:
-            if isinstance(execution.runs_on, DaskExecutor):
+            if execution.runs_on.remote:
                 sources = {i: absolute_source(source) for i, source in sources.items()}
-                execution.runs_on.check(store, sources[first] if sources else None, execution.warn)
+            execution.runs_on.check(store, sources[first] if sources else None, execution.warn)
             extraction = extract(sources, held_out, backbones, config, execution, store)
-            check_unknown(extraction, sources, previous, execution.warn)
+            extraction = replace(extraction, previous=previous, representative=representative)
+            check_unknown(extraction, sources)
             keep_within(store, execution.store_limit, execution.warn)  # by now it is known what is needed
             yield extraction
             keep_within(store, execution.store_limit, execution.warn)
@@ -121,124 +134,96 @@ def extract(
         learns=config.augment != AUTO,  # otherwise it is not known yet what is learnt
         turns=turns_of(config),
     )
-    learnt, held = (
+    learnt, held = list[StoredImage](), list[StoredImage]()
+    to_learn, to_hold_out = (
         runs_of(
             [tuple((i, sources[i]) for i in chunk) for chunk in chunks], MOMENTS_FAN_IN, execution.runs_on
         )
         for chunks in (plan.learnt, plan.held_out)
     )
     with execution.phase("extract", len(sources)) as advance:
-        told = _Told(execution, advance)
         moments = total_moments(
-            (result.moments for result in told.of(job, learnt)), [level for level, _ in learnt]
+            _moments_of_runs(job, to_learn, learnt, execution, advance), [level for level, _ in to_learn]
         )
-        learnt_images = tuple(told.images)
-        held_images = tuple(
-            image for one in told.of(replace(job, learns=False, turns=(PLAIN,)), held) for image in one.images
-        )
+        job = replace(job, learns=False, turns=(PLAIN,))
+        rest = len(sources) - len(held_out)
+        for _ in _moments_of_runs(job, to_hold_out, held, execution, lambda done: advance(rest + done)):
+            pass
     tasks.forget_networks()
-    if sources and not told.images:
+    if sources and not learnt and not held:
         raise ImageError("none of the images could be read: check the folder")
-    return Extraction(store, learnt_images, held_images, told.hashes, told.thumbnails, told.measures, moments)
+    return Extraction(store, config, execution, tuple(learnt), tuple(held), moments)
 
 
-class _Told:
-    """What the tasks of the first pass have told so far, in the order of the images."""
-
-    def __init__(self, execution: Execution, advance: Callable[[int], None]) -> None:
-        self._execution, self._advance, self._done = execution, advance, 0
-        self.images: list[StoredImage] = []
-        self.hashes: dict[int, str] = {}
-        self.thumbnails: dict[int, Floats] = {}
-        self.measures: dict[int, Floats] = {}
-
-    def of(self, job: Job, runs: Sequence[tuple[int, Sequence[Chunk]]]) -> Iterator[Extracted]:
-        """Carry out the tasks over some runs of chunks; what each has told."""
-        execution = self._execution
-        results = execution.runs_on.map(partial(describing.extract, job), [run for _, run in runs])
-        for (_, run), result in zip(runs, results, strict=True):
-            for message in result.skipped:
-                execution.warn(message)
-            numbers = [image.image for image in result.images]
-            self.images += result.images
-            self.hashes.update(zip(numbers, result.hashes, strict=True))
-            self.thumbnails.update(zip(numbers, result.thumbnails, strict=True))
-            self.measures.update(zip(numbers, result.measures, strict=True))
-            if execution.telemetry is not None:
-                execution.telemetry.move(result.moments_seconds, "extract", "moments")
-                execution.telemetry.stored("extract", result.stored)
-            yield result
-            self._done += sum(map(len, run))
-            self._advance(self._done)
+def _moments_of_runs(
+    job: Job,
+    runs: Sequence[tuple[int, Sequence[Chunk]]],
+    images: list[StoredImage],
+    execution: Execution,
+    advance: Callable[[int], None],
+) -> Iterator[ScaleMoments]:
+    """Carry out the tasks over runs of chunks: the moments of each, while their `images` are collected."""
+    done = 0
+    results = execution.runs_on.map(partial(describing.extract, job), [run for _, run in runs])
+    for (_, run), result in zip(runs, results, strict=True):
+        for message in result.skipped:
+            execution.warn(message)
+        images += result.images
+        if execution.telemetry is not None:
+            execution.telemetry.move(result.moments_seconds, "extract", "moments")
+            execution.telemetry.stored("extract", result.stored)
+        yield result.moments
+        done += sum(map(len, run))
+        advance(done)
 
 
-def without(extraction: Extraction, left_out: set[int], config: Config, execution: Execution) -> Extraction:
+def without(extraction: Extraction, left_out: set[int]) -> Extraction:
     """As if some images had never been there: the others are numbered and cut into chunks anew."""
-    everyone = (*extraction.learnt, *extraction.held_out)
     # broken images keep their number: they are gone from the store, not from the list of names
-    number = {
-        one.image: one.image - sum(out < one.image for out in left_out)
-        for one in everyone
-        if one.image not in left_out
-    }
-
-    def renumbered(images: Sequence[StoredImage]) -> tuple[StoredImage, ...]:
-        return tuple(one.renumbered(number[one.image]) for one in images if one.image in number)
-
-    learnt = renumbered(extraction.learnt)
-    moments = moments_over(extraction.store, learnt, config, execution)
-
-    def kept(told: dict[int, Told]) -> dict[int, Told]:
-        return {number[old]: one for old, one in told.items() if old in number}
-
-    return Extraction(
-        extraction.store,
-        learnt,
-        renumbered(extraction.held_out),
-        kept(extraction.hashes),
-        kept(extraction.thumbnails),
-        kept(extraction.measures),
-        moments,
-    )
-
-
-def moments_over(
-    store: Store, images: Sequence[StoredImage], config: Config, execution: Execution
-) -> ScaleMoments:
-    """Moments of images that are in the store, the same as if these had just been extracted."""
-    with execution.phase("moments", len(images)):
-        runs = runs_of(cut(images, images_at_once(config)), MOMENTS_FAN_IN, execution.runs_on)
-        task = partial(run_moments, store, config.chunk_images)
-        return total_moments(
-            execution.runs_on.map(task, [run for _, run in runs]), [level for level, _ in runs]
+    learnt, held_out = (
+        tuple(
+            one.renumbered(one.image - sum(out < one.image for out in left_out))
+            for one in images
+            if one.image not in left_out
         )
+        for images in (extraction.learnt, extraction.held_out)
+    )
+    return replace(extraction, held_out=held_out).learning(learnt)
 
 
-def check_unknown(
-    extraction: Extraction,
-    sources: dict[int, ImageLike],
-    previous: Sequence[Previous],
-    warn: Callable[[str], None],
-) -> None:
+def check_unknown(extraction: Extraction, sources: dict[int, ImageLike]) -> None:
     """Refuse images that a model has learnt from: learnt twice they weigh too much, and they score too low.
 
-    Images that only look like learnt ones are told: they may be the same, saved again.
+    There is a warning about images that only look like learnt ones: they may be the same, saved again.
     """
+    previous, images = extraction.previous, extraction.images
     known = {hash_ for one in previous for hash_ in one.hashes}
-    images = [image.image for image in (*extraction.learnt, *extraction.held_out)]
-    for image in images:
-        if extraction.hashes[image] in known:
+    for one in images:
+        if one.sha256 in known:
             raise UserError(
-                f"the model has learnt from {_named(sources[image])} already: give images that are new to it"
+                f"the model has learnt from {_named(sources[one.image])} already: give images that are new to it"
             )
     if images and previous:
         seen = np.concatenate([one.thumbnails for one in previous])
-        alike = near_duplicates(np.stack([extraction.thumbnails[image] for image in images]), seen)
+        alike = near_duplicates(np.stack([one.thumbnail for one in images]), seen)
         if len(alike):
-            warn(
+            extraction.execution.warn(
                 f"{len(alike)} of {len(images)} images look as if the model had learnt from them already, "
-                f"for example {_named(sources[images[alike[0]]])}"
+                f"for example {_named(sources[images[alike[0]].image])}"
             )
+
+
+def duplicate_groups(extraction: Extraction, previous: Sequence[Previous]) -> Indices:
+    """Which images are near-duplicates of each other: a number for each image of the whole model."""
+    first = sum(len(one.hashes) for one in previous)
+    new = sorted(extraction.images, key=lambda one: one.image)
+    numbers = [*range(first), *(one.image for one in new)]
+    known = np.concatenate([np.empty((0, SIDE**2), np.float16), *(one.thumbnails for one in previous)])
+    fresh = [one.thumbnail for one in new]
+    found = near_duplicate_groups(np.concatenate([known, np.array(fresh).reshape(-1, SIDE**2)]))
+    groups = np.arange(max(numbers, default=-1) + 1)
+    groups[numbers] = np.array(numbers)[found]
+    return groups
 
 
 def _named(source: ImageLike) -> str:

@@ -6,80 +6,23 @@ together by reductions of a fixed shape, so a model does not depend on batch siz
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from math import log
 from typing import TypeVar
 
 import numpy as np
 
+from mhpatchcore.backbone.stored import Located
 from mhpatchcore.config import Config
 from mhpatchcore.fitting.executor import Executor
 from mhpatchcore.inputs.turns import AUTO, EVERY_TURN, TURNS, Turn
-from mhpatchcore.inputs.views import Geometry
 from mhpatchcore.runtime.trees import whole_subtrees
 
 Item = TypeVar("Item")
 
 RUNS = (256, 16)  # chunks of a far away task: whole subtrees, whether 2, 4 or 16 nodes make one
 RUNS_PER_WORKER = 4
-
-
-@dataclass(frozen=True, slots=True)
-class Located:
-    """A view in the store: the index of its image in the model and its number there, its entry and position.
-
-    `where` it lies in the image; `masked` says that only some of its patches count, and `turn` how a copy is turned,
-    by its place in EVERY_TURN.
-    """
-
-    image: int
-    view: int
-    entry: str
-    position: int
-    where: Geometry
-    masked: bool = False
-    turn: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class StoredImage:
-    """An image in the store: its index in the model, and its views at every scale.
-
-    `copies` are turned copies of the views, at every scale: they are learnt from, and never scored.
-    """
-
-    image: int
-    scales: tuple[tuple[Located, ...], ...]
-    copies: tuple[tuple[Located, ...], ...]
-
-    @property
-    def size(self) -> tuple[int, int]:
-        """Height and width of the original image."""
-        return self.scales[0][0].where.height, self.scales[0][0].where.width
-
-    def renumbered(self, image: int) -> StoredImage:
-        """The same, as another image of the model."""
-        scales, copies = (
-            tuple(tuple(replace(view, image=image) for view in views) for views in every)
-            for every in (self.scales, self.copies)
-        )
-        return StoredImage(image, scales, copies)
-
-    @property
-    def every_view(self) -> Iterator[Located]:
-        """Its views and copies at all scales."""
-        return (view for views in (*self.scales, *self.copies) for view in views)
-
-    def with_turns(self, turns: Collection[Turn]) -> StoredImage:
-        """The image with those of its copies that are turned in one of these ways."""
-        copies = (tuple(view for view in views if EVERY_TURN[view.turn] in turns) for views in self.copies)
-        return replace(self, copies=tuple(copies))
-
-
-def views_at(scale: int, images: Iterable[StoredImage]) -> list[Located]:
-    """All views of these images at one scale, with their copies."""
-    return [view for image in images for view in (*image.scales[scale], *image.copies[scale])]
 
 
 @dataclass(frozen=True)

@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import fcntl
 import os
+import secrets
 import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from mhpatchcore.errors import UserError
-from mhpatchcore.fitting.store import SUFFIX, Store
-from mhpatchcore.runtime.memory import in_words
+from mhpatchcore.runtime.memory import format_bytes
+from mhpatchcore.runtime.store import SUFFIX, Store
 from mhpatchcore.runtime.urls import url_of
 
 PREFIX = "mhpatchcore-store-"
@@ -49,12 +50,22 @@ def temporary_folder(expected_bytes: int = 0) -> Iterator[Path]:
     top = Path(tempfile.gettempdir())
     _check_room(top, expected_bytes)
     _remove_abandoned(top)
-    place, lock = _made_folder(top)
-    try:
+    place = top / f"{PREFIX}{secrets.token_hex(4)}"
+    hidden = place.with_name(f".{place.name}")
+    with ExitStack() as ending:
+        # named before it is made: a signal that ends the program between two lines leaves nothing behind
+        for folder in (place, hidden):
+            ending.callback(shutil.rmtree, folder, ignore_errors=True)
+        try:
+            hidden.mkdir(mode=0o700)
+            ending.callback(os.close, _locked(hidden / LOCK))
+            hidden.rename(place)  # others see it only now, and find it locked
+        except OSError as error:
+            raise UserError(
+                f"the store cannot be kept in {top}: {error.strerror}; make room, or name another folder "
+                "(`store=FOLDER`)"
+            ) from error
         yield place
-    finally:
-        os.close(lock)
-        shutil.rmtree(place, ignore_errors=True)
 
 
 @contextmanager
@@ -79,9 +90,8 @@ def _kept_store(place: Path, expected_bytes: int) -> Iterator[Store]:
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
     """Nobody else begins work with a store or deletes its entries."""
-    lock = os.open(folder / LOCK, os.O_CREAT | os.O_RDWR)
+    lock = _locked(folder / LOCK)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
         yield
     finally:
         os.close(lock)
@@ -125,14 +135,14 @@ def trimmed(folder: Path, limit: int | None = None, older: float | None = None) 
 
 
 def keep_within(store: Store, limit: int | None, warn: Callable[[str], None]) -> None:
-    """Bring a kept store within a limit, which work that goes on may exceed: that is told."""
+    """Bring a kept store within a limit, or warn where running work needs more."""
     if limit is None or not store.kept:
         return
     trimmed(store.folder, limit)
     size = sum(entry.size for entry in entries_of(store.folder))
     if size > limit:
         warn(
-            f"the store in {store.folder} takes {in_words(size)}, more than its limit of {in_words(limit)}: "
+            f"the store in {store.folder} takes {format_bytes(size)}, more than its limit of {format_bytes(limit)}: "
             "all of it is in use"
         )
 
@@ -171,22 +181,15 @@ def _remove_left_behind(folder: Path) -> None:
                 path.unlink()
 
 
-def _made_folder(top: Path) -> tuple[Path, int]:
-    """A new temporary folder, and the lock that says that somebody uses it."""
+def _locked(path: Path) -> int:
+    """A descriptor that holds the lock of a file, until it is closed."""
+    lock = os.open(path, os.O_CREAT | os.O_RDWR)
     try:
-        hidden = Path(tempfile.mkdtemp(prefix=f".{PREFIX}", dir=top))
-        try:
-            lock = os.open(hidden / LOCK, os.O_CREAT | os.O_RDWR)
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            # others see it only now, and find it locked
-            return hidden.rename(hidden.with_name(hidden.name[1:])), lock
-        except OSError:
-            shutil.rmtree(hidden, ignore_errors=True)
-            raise
-    except OSError as error:
-        raise UserError(
-            f"the store cannot be kept in {top}: {error.strerror}; make room, or name another folder (`store=FOLDER`)"
-        ) from error
+        fcntl.flock(lock, fcntl.LOCK_EX)
+    except OSError:
+        os.close(lock)
+        raise
+    return lock
 
 
 def _check_room(folder: Path, needed: int) -> None:
@@ -194,7 +197,7 @@ def _check_room(folder: Path, needed: int) -> None:
     free = shutil.disk_usage(folder).free
     if needed > free and needed - sum(entry.size for entry in entries_of(folder)) > free:
         raise UserError(
-            f"the store needs {in_words(needed)} in {folder}, which has {in_words(free)} free: "
+            f"the store needs {format_bytes(needed)} in {folder}, which has {format_bytes(free)} free: "
             "name another folder (`store=FOLDER`)"
         )
 

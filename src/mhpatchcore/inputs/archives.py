@@ -26,16 +26,18 @@ ARCHIVES = (".zip", ".tar")
 UNREAD_ARCHIVES = (".tgz", ".tbz2", ".txz", ".gz", ".bz2", ".xz", ".zst", ".7z", ".rar")
 MOST_BYTES = 2**30  # of a member: a few kilobytes can claim to unpack to any number of them
 ENCRYPTED = 1  # the flag of a zip's member
-LOCAL_HEADER = struct.Struct("<26xHH")  # lengths of the name and of what follows it, before the content
-AFTER_NAME = 1024  # bytes of what follows it that are read together with the content
+LOCAL_HEADER = struct.Struct(
+    "<26xHH"
+)  # lengths of the name and of the further fields that come before the content
+NAME_AND_FIELDS = 2048  # bytes of these that are read together with the content
 KEPT_TABLES = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """Where a file lies in its archive; a zip's has a header with its name before it, and a checksum.
+    """Where a file lies in its archive; in a zip it has a header before it, and a checksum.
 
-    `name` is how many bytes the name takes there.
+    It is smaller than the classes of `zipfile` and `tarfile`, and is read without the table of its archive.
     """
 
     offset: int
@@ -43,7 +45,6 @@ class Member:
     packed: int
     method: int = zipfile.ZIP_STORED
     checksum: int | None = None
-    name: int = 0
 
 
 class MemberName(str):
@@ -92,7 +93,7 @@ def within(name: str | Path) -> tuple[Path | str, str] | None:
 
 
 def archive_of(url: str | Path) -> str | None:
-    """The archive elsewhere that a URL names a member of, by its looks; hosts and buckets are none.
+    """The archive that a URL names a member of, by its looks; hosts and buckets are not archives.
 
     >>> archive_of("https://example.zip/parts.tar/1.png"), archive_of("https://example.zip/1.png")
     ('https://example.zip/parts.tar', None)
@@ -128,10 +129,10 @@ def _packed(archive: Path | str, member: Member) -> bytes:
     """A member's bytes as they lie in the archive, by one read."""
     if member.checksum is None:
         return _span(archive, member.offset, member.offset + member.packed)
-    end = member.offset + LOCAL_HEADER.size + member.name + AFTER_NAME + member.packed
+    end = member.offset + LOCAL_HEADER.size + NAME_AND_FIELDS + member.packed
     block = _span(archive, member.offset, end)
     start = LOCAL_HEADER.size + sum(LOCAL_HEADER.unpack_from(block))
-    if start + member.packed > len(block):  # more follows its name than is usual
+    if start + member.packed > len(block):  # a longer header than is usual
         return _span(archive, member.offset + start, member.offset + start + member.packed)
     return block[start : start + member.packed]
 
@@ -183,12 +184,7 @@ def _zip_table(file: BinaryIO, archive: Path | str) -> dict[str, Member]:
             )
     return {
         info.filename: Member(
-            info.header_offset,
-            info.file_size,
-            info.compress_size,
-            info.compress_type,
-            info.CRC,
-            len(info.orig_filename.encode()),
+            info.header_offset, info.file_size, info.compress_size, info.compress_type, info.CRC
         )
         for info in infos
     }

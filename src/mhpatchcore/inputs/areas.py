@@ -80,7 +80,7 @@ class Bitmap:
         return bits.reshape(self.rows, self.columns).astype(bool)
 
     def over(self, box: Extent, height: int, width: int, size: tuple[int, int]) -> Mask:
-        """As that of polygons."""
+        """Whether the middles of height × width cells over a box of an image of `size` lie inside: (height, width)."""
         y, x = middles(box[0], box[2], height), middles(box[1], box[3], width)
         rows, columns = _places(y, self.rows, size[0]), _places(x, self.columns, size[1])
         within = ((rows >= 0) & (rows < self.rows))[:, None] & ((columns >= 0) & (columns < self.columns))

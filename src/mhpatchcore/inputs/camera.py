@@ -13,10 +13,10 @@ from __future__ import annotations
 import numpy as np
 
 from mhpatchcore.inputs.areas import Extent
+from mhpatchcore.inputs.stacks import BRIGHTNESS
 from mhpatchcore.runtime.arrays import Array, Floats, Mask
 
 MEASURES = ("brightness", "contrast", "sharpness", "noise", "red", "blue", "part_x", "part_y")
-BRIGHTNESS = np.array([0.299, 0.587, 0.114], np.float32)  # of red, green and blue (ITU-R BT.601)
 EVERY = 3  # so many rows there are for one in which steps are measured
 SHARPEST = 0.99  # the share of steps that are smaller than those of the sharpest edges
 FLAT = 0.75  # the share of an image in which there is more noise than structure
@@ -28,12 +28,12 @@ TEXTURE = 1.2  # n Σ p² of the shares p of edges in n columns: 1 if all are eq
 def image_measures(view: Array, box: Extent, inside: Mask | None = None) -> Floats:
     """The MEASURES (m,) of a view (H, W, 3), of which only the pixels inside (H, W) count; None: all.
 
-    `box` is what it shows of the image, in whose pixels the part's place is told: NaN if there is no part.
+    `box` is what it shows of the image, in whose pixels the part's place is given: NaN if there is no part.
     """
     pixels = np.array(view, np.float32)
     if inside is not None:
         pixels[~inside] = np.nan  # which differences pass on to all that reaches beyond the mask
-    gray = pixels @ BRIGHTNESS
+    gray = pixels @ BRIGHTNESS.astype(np.float32)
     known = _known(gray)
     if not known.size:
         return np.full(len(MEASURES), np.nan, np.float32)

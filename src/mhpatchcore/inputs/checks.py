@@ -12,7 +12,7 @@ from mhpatchcore.errors import ImageError
 from mhpatchcore.inputs.areas import Polygons
 from mhpatchcore.inputs.decode import Header, decoded, header_of
 from mhpatchcore.inputs.regions import Roi
-from mhpatchcore.inputs.replay import Later
+from mhpatchcore.inputs.replay import LazyImage
 from mhpatchcore.inputs.sources import ImageLike, spread
 from mhpatchcore.runtime.urls import url_of
 
@@ -47,11 +47,11 @@ class Seen:
 
 def seen_headers(images: Sequence[ImageLike], names: Sequence[str]) -> list[Seen]:
     """The images whose headers cost next to nothing: those on this machine, spread evenly where there are many."""
-    near = [i for i, one in enumerate(images) if not isinstance(one, Later) and _is_near(one)]
+    near = [i for i, one in enumerate(images) if not isinstance(one, LazyImage) and _is_near(one)]
     found = []
     for i in (near[at] for at in spread(len(near), MOST_HEADERS)):
         header = header_of(images[i])
-        if header is not None:  # whether a broken one matters is for who reads it to say
+        if header is not None:  # a broken file is reported when it is read
             found.append(Seen(names[i], images[i], header))
     return found
 

@@ -23,7 +23,7 @@ from mhpatchcore.errors import ImageError, UserError
 from mhpatchcore.inputs.decode import open_image
 from mhpatchcore.inputs.files import stack_name
 from mhpatchcore.inputs.folders import images_below
-from mhpatchcore.inputs.matching import check_frames
+from mhpatchcore.inputs.stacks import check_frames
 from mhpatchcore.runtime.arrays import Mask
 
 GOOD = ("good", "ok", "normal")
@@ -92,7 +92,7 @@ class Labels:
     defect: Collection[str] = ()
 
     def of(self, name: str) -> bool | None:
-        """True for a folder of defects, False for one of good parts, None where nobody has said it.
+        """True for a folder of defects, False for one of good parts, None where neither the user nor the name says it.
 
         >>> [Labels(good=["fresh"]).of(name) for name in ("ok_front", "fresh", "NOK", "scratches_2", "new")]
         [False, False, True, True, None]
@@ -112,7 +112,7 @@ class Labels:
         return False if words[:1] and words[0] in GOOD else None
 
     def check(self, folders: Collection[str], root: Path) -> None:
-        """Refuse names that are no folders, and those that are named twice."""
+        """Refuse names of folders that do not exist, and folders that are named twice."""
         for name in (*self.good, *self.defect):
             if name not in folders:
                 there = ", ".join(sorted(folders)) or "none"

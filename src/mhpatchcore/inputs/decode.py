@@ -1,8 +1,8 @@
 """Decoding: a name or an array becomes values, as deep as they are in their file.
 
 Images of 8 bits are images of Pillow in mode L or RGB: gray ones stay single until the network sees them. Deeper ones
-and large JPEGs (`planes.py`) are arrays. What is left out or not applied: transparency (the colours under it count as
-they are stored) and colour profiles (they say how to show a picture, not what was measured).
+and large JPEGs (`deep.as_planes`) are arrays. What is left out or not applied: transparency (the colours under it
+count as they are stored) and colour profiles (they say how to show a picture, not what was measured).
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from mhpatchcore.errors import ImageError, ImageTooLargeError, ImageWarning
 from mhpatchcore.inputs.deep import (
     Depth,
     UnknownTiffError,
+    as_planes,
     by_tifffile,
     check_tiles,
     deep_pixels,
@@ -28,9 +29,8 @@ from mhpatchcore.inputs.deep import (
     is_tiff,
     upright,
 )
-from mhpatchcore.inputs.files import frames_of, held, open_bytes
-from mhpatchcore.inputs.planes import as_planes
-from mhpatchcore.inputs.sources import ImageLike, fetched, told
+from mhpatchcore.inputs.files import fetch_file, frames_of, open_bytes
+from mhpatchcore.inputs.sources import ImageLike, describe, fetched
 from mhpatchcore.inputs.stacks import MOST_FRAMES, stacked_values
 from mhpatchcore.inputs.video import frame_size, is_frame
 from mhpatchcore.runtime.arrays import Array
@@ -40,7 +40,7 @@ ORIENTATION = 0x0112  # in EXIF
 # three bytes each while an image is decoded; a file of a few kilobytes can claim to have any number of them
 MOST_PIXELS = 400_000_000
 # the formats of `folders.SUFFIXES`, the usual first. Pillow knows some fifty, whatever a file is called: one of them
-# runs a program (PostScript: Ghostscript), and who knows how well the others are guarded
+# runs a program (PostScript: Ghostscript), and how well the others are guarded is not known
 FORMATS = ("PNG", "JPEG", "BMP", "PPM", "GIF", "TIFF", "WEBP", "JPEG2000", "AVIF")
 LARGEST = 1e30  # of numbers that can be windowed
 TURNED = 5  # orientations from here on swap height and width
@@ -91,7 +91,7 @@ def decoded(source: ImageLike, reduced: Callable[[int, int], int] | None = None)
         return _from_array(image)
     names = frames_of(image)
     if names:
-        return _stacked(str(image), [_from_file(held(name), None) for name in names])
+        return _stacked(str(image), [_from_file(fetch_file(name), None) for name in names])
     return _from_file(image, reduced)
 
 
@@ -292,10 +292,10 @@ def _from_array(array: Array, name: str = "") -> Decoded:
     depth = ARRAY_DEPTHS[array.dtype.name]
     if channels == 2:
         every = [_deep(np.ascontiguousarray(array[:, :, i]), depth, 1, name) for i in range(2)]
-        return _stacked(name or told(array), every)
+        return _stacked(name or describe(array), every)
     pixels = array if array.ndim == 2 else array[:, :, 0] if channels == 1 else array[:, :, :3]
     frames = None if channels == 3 and not name else 1
-    return _deep(pixels, depth, frames, name or told(array))
+    return _deep(pixels, depth, frames, name or describe(array))
 
 
 def _deep(pixels: Array, depth: Depth, frames: int | None, name: str) -> Decoded:

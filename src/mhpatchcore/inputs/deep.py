@@ -2,13 +2,14 @@
 
 Pillow reads gray ones so. Of colours with 16 bits it keeps one byte of each number, the high one. Told that the bytes
 come in the other order, it keeps the low one: decoded twice, nothing is lost. Kinds of TIFF that it does not know are
-left to tifffile, which comes with `pip install 'mhpatchcore[tiff]'`.
+left to tifffile, which comes with `pip install 'mhpatchcore[tiff]'`. Large JPEGs in colour are kept as planes.
 """
 
 from __future__ import annotations
 
 import io
 import logging
+import mmap
 import sys
 from collections.abc import Callable
 from math import prod
@@ -33,6 +34,8 @@ PARTS_MISSING = "parts of it are missing"
 NO_COLOURS = "its colours are neither gray nor RGB (save it as RGB)"
 TIFF_BEGINNINGS = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 NO_LOG = logging.NullHandler()
+LARGE = 2**25  # pixels: planes of smaller images save little
+STRIP = 2**20  # pixels that are moved to planes at a time
 TO_UPRIGHT: dict[int, Callable[[Array], Array]] = {  # by orientation, as EXIF defines it
     2: lambda a: a[:, ::-1],
     3: lambda a: a[::-1, ::-1],
@@ -187,3 +190,29 @@ def _ppm_white(image: Image.Image) -> int:
     """The largest number in a PPM; 0 for other files."""
     how = _tiles(image)[0][3] if image.format == "PPM" and _tiles(image) else ()
     return how[1] if isinstance(how, tuple) and len(how) == 2 and isinstance(how[1], int) else 0
+
+
+def as_planes(image: Image.Image) -> Array | None:
+    """The values (H, W, 3), in planes, of a large JPEG that is not decoded yet; None for what Pillow should keep.
+
+    Pillow keeps a pixel in four bytes, planes take three. It is decoded into memory of ours, which goes back strip by
+    strip: the two are never held whole side by side.
+    """
+    width, height = image.size
+    if image.mode != "RGB" or width * height < LARGE or not hasattr(mmap, "MADV_DONTNEED"):
+        return None
+    memory = mmap.mmap(-1, 4 * width * height, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    pixels = np.frombuffer(memory, np.uint8).reshape(height, width, 4)
+    image.im = ours = Image.frombuffer("RGBX", image.size, pixels, "raw", "RGBX", 0, 1).im
+    image.load()
+    if image.im is not ours:  # older versions of Pillow decode into their own memory all the same
+        return None
+    planes = np.empty((3, height, width), np.uint8)
+    rows, gone = -(-STRIP // width), 0
+    for top in range(0, height, rows):
+        bottom = min(top + rows, height)
+        planes[:, top:bottom] = pixels[top:bottom, :, :3].transpose(2, 0, 1)
+        end = 4 * width * bottom // mmap.PAGESIZE * mmap.PAGESIZE
+        memory.madvise(mmap.MADV_DONTNEED, gone, end - gone)
+        gone = end
+    return planes.transpose(1, 2, 0)

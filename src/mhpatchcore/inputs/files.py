@@ -21,34 +21,38 @@ from typing import Any, BinaryIO
 
 from mhpatchcore.errors import ImageError, UserError
 from mhpatchcore.inputs import archives
-from mhpatchcore.runtime.urls import READ_ONLY, open_url, read_url, url_of
+from mhpatchcore.inputs.video import is_frame
+from mhpatchcore.runtime.parallel import ordered_map
+from mhpatchcore.runtime.urls import READ_ONLY, open_url, read_url, size_and_state, url_of
 
 STACK = re.compile(r"(.*?)\{([^{}]*,[^{}]*)\}(.*)", re.DOTALL)
 RANGE = re.compile(r"(.*?)\{(\d+)\.\.(\d+)\}(.*)", re.DOTALL)
 MOST_NAMES = 1_000_000  # that a range stands for
+ASKED_AT_ONCE = 8
+GONE = "gone"
 
 
-class Held(str):
+class FetchedFile(str):
     """The name of a file elsewhere together with its content, so that it is asked for once and read several times."""
 
     content: bytes
 
-    def __new__(cls, name: str, content: bytes) -> Held:
+    def __new__(cls, name: str, content: bytes) -> FetchedFile:
         made = super().__new__(cls, name)
         made.content = content
         return made
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Held, (str(self), self.content)
+        return FetchedFile, (str(self), self.content)
 
 
-def held(name: str | Path) -> str | Path:
-    """A file elsewhere with its content; others stay where they are."""
+def fetch_file(name: str | Path) -> str | Path:
+    """A file elsewhere together with its content; any other name is returned as it is."""
     url = url_of(name)
-    if isinstance(name, Held) or url is None or frames_of(name):
+    if isinstance(name, FetchedFile) or url is None or frames_of(name):
         return name
     with open_bytes(name) as file:
-        return Held(url, file.read())
+        return FetchedFile(url, file.read())
 
 
 def absolute_name(name: str | Path) -> str:
@@ -61,7 +65,7 @@ def absolute_name(name: str | Path) -> str:
 
 def open_bytes(name: str | Path, whole: bool = True) -> BinaryIO:
     """The content of a file or of an archive's member, to be read; not as a `whole` if only its beginning is."""
-    if isinstance(name, Held):
+    if isinstance(name, FetchedFile):
         return io.BytesIO(name.content)
     if isinstance(name, archives.MemberName):
         return archives.open_member(name.archive, name.inside, name.member)
@@ -141,7 +145,7 @@ def stack_name(folders: Sequence[str | Path], name: str) -> str:
 
 
 def frames_of(name: str | Path) -> tuple[str, ...]:
-    """The names of a stack's frames; none if it is no stack.
+    """The names of a stack's frames; empty for the name of anything else.
 
     >>> frames_of("line/{cam0,cam1}/a/1.png"), frames_of("1.png")
     (('line/cam0/a/1.png', 'line/cam1/a/1.png'), ())
@@ -151,3 +155,38 @@ def frames_of(name: str | Path) -> tuple[str, ...]:
         return ()
     before, folders, after = match.groups()
     return tuple(f"{before}{folder}{after}" for folder in folders.split(","))
+
+
+def states_of(names: Sequence[str | Path]) -> list[str]:
+    """For each image a text that changes when its file does, by size and time of change, as `make` does it.
+
+    Nothing is read. The server of a file elsewhere is asked for them (object stores give a checksum). An archive's
+    member changes with its archive, a frame with its video, a stack with any of its frames.
+    """
+    files = [[_file_of(frame) for frame in frames_of(name) or (name,)] for name in names]
+    every = list(dict.fromkeys(file for some in files for file in some))
+    known = dict(zip(every, ordered_map(_state, every, ASKED_AT_ONCE), strict=True))
+    return [" ".join(known[file] for file in some) for some in files]
+
+
+def _file_of(name: str | Path) -> str:
+    """What holds an image's bytes."""
+    if isinstance(name, archives.MemberName):
+        return str(name.archive)
+    if url_of(name) is not None:
+        return archives.archive_of(name) or str(url_of(name))
+    if is_frame(name):
+        return str(Path(name).parent)
+    found = None if Path(name).exists() else archives.within(name)
+    return str(name if found is None else found[0])
+
+
+def _state(file: str) -> str:
+    try:
+        if url_of(file) is not None:
+            found = size_and_state(file)
+            return GONE if found is None else found[1]
+        status = Path(file).stat()
+    except (OSError, UserError):  # whoever reads it reports what is wrong
+        return GONE
+    return f"{status.st_size} {status.st_mtime_ns}"

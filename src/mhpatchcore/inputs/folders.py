@@ -13,7 +13,7 @@ SUFFIXES = (
     *(".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp", ".pgm", ".ppm"),
     *(".gif", ".jp2", ".avif"),
 )
-# a folder that holds these holds images, of which nobody should believe that they were read
+# images in these formats are reported as left out, so that nobody believes they were read
 UNREAD_SUFFIXES = (
     *(
         ".heic",
@@ -38,8 +38,8 @@ NAMED = 3
 def images_below(folder: Path, passed_over: list[str] | None = None) -> list[Path]:
     """Image files in a folder and its subfolders, sorted, without hidden ones; others are added to `passed_over`.
 
-    Links to folders are followed after all real folders, and no folder is read twice. A link that leads nowhere counts
-    as an image: whoever reads it will say so.
+    Links to folders are followed after all real folders, and no folder is read twice. A broken link counts as an
+    image: whoever reads it reports that.
     """
 
     def refuse(error: OSError) -> None:
@@ -65,7 +65,7 @@ def images_below(folder: Path, passed_over: list[str] | None = None) -> list[Pat
 
 
 def images_below_url(url: str, passed_over: list[str] | None = None) -> list[str]:
-    """The same for what lies under a URL."""
+    """Image files under a URL, sorted, without hidden ones; others are added to `passed_over`."""
     files = [
         one
         for one in files_below(url)
@@ -98,7 +98,7 @@ def _is_file(path: Path) -> bool:
 
 
 def _pass_over(place: str | Path, files: list[str], passed_over: list[str] | None) -> None:
-    """Keep account of files that are no images, and warn of those that are, in formats that are not read."""
+    """Record files that are not images, and warn of images in formats that are not read."""
     if passed_over is not None:
         passed_over += sorted(files)
     unread = [one for one in files if has_suffix(one, UNREAD_SUFFIXES)]

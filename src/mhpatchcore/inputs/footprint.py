@@ -1,4 +1,4 @@
-"""What decoding an image takes in memory, told by its header alone.
+"""How much memory decoding an image takes, estimated from its header alone.
 
 Bytes per pixel while a file is decoded, converted and turned, measured for each kind of file with images of 12 million
 pixels (`tests/inputs/test_footprint.py` measures them again). A JPEG that is decoded smaller takes as many times less;
@@ -17,7 +17,7 @@ from PIL import Image
 from mhpatchcore.inputs.decode import ORIENTATION, open_image
 from mhpatchcore.inputs.deep import depth_of
 from mhpatchcore.inputs.files import frames_of
-from mhpatchcore.inputs.sources import ImageLike, told
+from mhpatchcore.inputs.sources import ImageLike, describe
 from mhpatchcore.inputs.video import frame_size, is_frame
 from mhpatchcore.inputs.views import View, reduction
 
@@ -33,7 +33,7 @@ DEEP_GRAY, DEEP_COLOUR = 17, 44  # through a window: as integers, as floats, and
 
 def largest_decoding(images: Iterable[ImageLike], views: Sequence[View]) -> tuple[int, str]:
     """The most bytes that decoding one of these images takes, and the image; those that cannot be read do not count."""
-    return max(((decoding_bytes(image, views), told(image)) for image in images), default=(0, ""))
+    return max(((decoding_bytes(image, views), describe(image)) for image in images), default=(0, ""))
 
 
 def decoding_bytes(source: ImageLike, views: Sequence[View]) -> int:
@@ -53,7 +53,7 @@ def decoding_bytes(source: ImageLike, views: Sequence[View]) -> int:
             return sum(decoding_bytes(name, views) for name in names)
         with open_image(source, whole=False) as image:
             return _bytes_of(image, views)
-    except Exception:  # whoever reads it will say what is wrong with it
+    except Exception:  # whoever reads it reports what is wrong with it
         return 0
 
 

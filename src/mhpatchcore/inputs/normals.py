@@ -45,7 +45,7 @@ def normals_among(given: Gathered, warn: Callable[[str], None]) -> Gathered:
 
 
 def refuse_defects(given: Gathered) -> None:
-    """Refuse images that are no good parts, to judge by their names."""
+    """Refuse images whose names say that they do not show good parts."""
     wrong = unlike_good_parts(given.names, given.source) if given.source != FROM_PYTHON else []
     if not wrong:
         return

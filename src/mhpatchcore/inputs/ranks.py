@@ -14,7 +14,7 @@ from PIL import Image
 
 from mhpatchcore.errors import ImageError
 from mhpatchcore.inputs.decode import decoded
-from mhpatchcore.inputs.sources import ImageLike, told
+from mhpatchcore.inputs.sources import ImageLike, describe
 from mhpatchcore.inputs.stacks import gray_values
 from mhpatchcore.runtime.arrays import Array
 from mhpatchcore.runtime.files import atomic_path
@@ -28,13 +28,13 @@ def rank_images(frames: Sequence[ImageLike]) -> Array:
     Of an even number of frames the lower of the two in the middle is the median: a value that was seen.
     """
     if len(frames) < FEWEST:
-        which = f" ({told(frames[0])})" if frames else ""
+        which = f" ({describe(frames[0])})" if frames else ""
         raise ImageError(f"rank images take at least {FEWEST} frames of a part, not {len(frames)}{which}")
     each = [gray_values(decoded(frame).values) for frame in frames]
     for frame, values in zip(frames, each, strict=True):
         if (values.shape, values.dtype) != (each[0].shape, each[0].dtype):
             raise ImageError(
-                f"frame {told(frame)} is {values.dtype} {values.shape}, and {told(frames[0])} {each[0].dtype} "
+                f"frame {describe(frame)} is {values.dtype} {values.shape}, and {describe(frames[0])} {each[0].dtype} "
                 f"{each[0].shape}: frames of a part have one size and depth"
             )
     values = np.stack(each)

@@ -167,25 +167,22 @@ def _bitmap(mask: Mask, name: str) -> Bitmap:
     return bitmap
 
 
-def _from_json(told: Mapping[str, Any]) -> Roi:
-    """What a model has written."""
+def _from_json(fields: Mapping[str, Any]) -> Roi:
+    """A region as a model file holds it."""
     try:
-        match sorted(told):
+        match sorted(fields):
             case ["polygons"]:
-                return _polygons(told["polygons"])
-            case ["source"] if isinstance(told["source"], str):
-                return AreaOfEach(told["source"])
+                return _polygons(fields["polygons"])
+            case ["source"] if isinstance(fields["source"], str):
+                return AreaOfEach(fields["source"])
             case ["bits", "columns", "rows"]:
-                bitmap = Bitmap(int(told["rows"]), int(told["columns"]), str(told["bits"]))
-                if 0 < min(bitmap.rows, bitmap.columns) <= max(bitmap.rows, bitmap.columns) <= MOST_SIDE:
-                    return bitmap if bitmap.mask.any() else _refused(told)
+                bitmap = Bitmap(int(fields["rows"]), int(fields["columns"]), str(fields["bits"]))
+                in_range = all(0 < side <= MOST_SIDE for side in (bitmap.rows, bitmap.columns))
+                if in_range and bitmap.mask.any():
+                    return bitmap
     except (TypeError, ValueError, zlib.error):
         pass
-    return _refused(told)
-
-
-def _refused(value: object) -> Roi:
-    raise _unknown(value)
+    raise _unknown(fields)
 
 
 def _unknown(value: object) -> UserError:

@@ -39,7 +39,7 @@ class Replay:
         return Replay, (self._run,)
 
 
-class Later:
+class LazyImage:
     """One of the images of a replay, which is made when it is asked for."""
 
     def __init__(self, replay: Replay, number: int) -> None:

@@ -1,41 +1,35 @@
-"""Where images come from: folders, files, patterns, lists, archives, videos, URLs of these, arrays, functions that give
-images, or any collection of these; and what they are called.
+"""Images as a user gives them: paths (`places.py`), arrays, images of Pillow, functions that give images, or
+collections of these; and what each is called.
 """
 
 from __future__ import annotations
 
-import glob
 import hashlib
 import io
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn, cast
+from typing import Any, BinaryIO, NoReturn, cast
 
 import numpy as np
 from PIL import Image, ImageOps
 
 from mhpatchcore.errors import ImageError, UserError
-from mhpatchcore.inputs.archives import MemberName, has_archive_suffix, is_archive, members_of
 from mhpatchcore.inputs.deep import depth_of
-from mhpatchcore.inputs.files import Held, frames_of, held, is_file, is_pattern, open_bytes, ranged
-from mhpatchcore.inputs.folders import SUFFIXES, UNREAD_SUFFIXES, has_suffix, images_below, images_below_url
-from mhpatchcore.inputs.lists import LISTS, is_list, listed_paths
-from mhpatchcore.inputs.matching import stack_names
-from mhpatchcore.inputs.replay import Later, Replay
-from mhpatchcore.inputs.video import VIDEOS, frame, is_frame, is_video, video_frames
+from mhpatchcore.inputs.files import FetchedFile, fetch_file, frames_of, open_bytes
+from mhpatchcore.inputs.places import absolute, images_at, images_in, is_single
+from mhpatchcore.inputs.replay import LazyImage, Replay
+from mhpatchcore.inputs.video import frame, is_frame
 from mhpatchcore.runtime.arrays import Array
-from mhpatchcore.runtime.parallel import ordered_map
-from mhpatchcore.runtime.urls import READ_ONLY, files_below, url_of
+from mhpatchcore.runtime.urls import url_of
 
-ImageLike = str | Path | Array | Later
-GivenImage = ImageLike | Image.Image
+ImageLike = str | Path | Array | LazyImage
+GivenImage = ImageLike | Image.Image | bytes | BinaryIO
 Images = GivenImage | Iterable[GivenImage] | Callable[[], Iterable[GivenImage]]
 
 FROM_PYTHON = "given in Python"
 SEVERAL_PLACES = "several places"
-TABLES_AT_ONCE = 8  # of archives elsewhere: waiting for an answer takes no core
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +37,7 @@ class Gathered:
     """Images, what each is called, and where they come from: the folder that holds them all, as an absolute path.
 
     Names are relative to that folder. Arrays have numbers and come from Python. `is_whole` says that all of one folder
-    or archive was given, and not some files of it; `passed_over` are files there that are no images.
+    or archive was given, and not some files of it; `passed_over` are files there that are not images.
     """
 
     images: tuple[ImageLike, ...]
@@ -63,12 +57,12 @@ def gather(source: Images, as_given: bool = False) -> Gathered:
     folders = [folder for _, folder in found if folder is not None]
     if not found or len(folders) < len(found):
         numbered = enumerate(image for image, _ in found)
-        names = [str(image) if isinstance(image, str | Path) else f"array {i}" for i, image in numbered]
+        names = [f"array {i}" if is_unnamed(image) else str(image) for i, image in numbered]
         return Gathered(tuple(image for image, _ in found), tuple(names), FROM_PYTHON)
     root = _common(folders)
     by_name: dict[str, ImageLike] = {}
     for image, _ in found:
-        place = _absolute(str(image))
+        place = absolute(str(image))
         name = url_of(place) or str(place) if root is None else place.relative_to(root).as_posix()
         by_name.setdefault(name, image)
     names = list(by_name) if as_given else sorted(by_name, key=Path)
@@ -92,16 +86,13 @@ def each_image(source: Images) -> Iterator[ImageLike]:
 def single_image(source: Images) -> ImageLike | None:
     """The image, where one was given and no folder, pattern or collection."""
     if isinstance(source, str | Path):
-        _check_name(source)
-        frames = frames_of(source)
-        if frames:
-            return source if all(single_image(frame) is not None for frame in frames) else None
-        several = (_is_folder, is_pattern, is_archive, is_list, is_video)
-        return None if any(true_of(source) for true_of in several) else source
+        return source if is_single(source) else None
     if isinstance(source, np.ndarray):
         return source if source.ndim != 4 else None
-    if isinstance(source, Later):
+    if isinstance(source, LazyImage):
         return source
+    if isinstance(source, bytes) or hasattr(source, "read"):
+        return _file_of(source)
     return pixels_of(source) if isinstance(source, Image.Image) else None
 
 
@@ -119,16 +110,6 @@ def pixels_of(image: Image.Image) -> Array:
     return np.asarray(upright if upright.mode in ("L", "RGB", "F") else upright.convert("RGB"))
 
 
-def stacked(*places: str | Path) -> list[str]:
-    """The names of the stacks in two or three places (folders, archives, patterns), whose frames are matched by name.
-
-    `Detector.fit(stacked("cam0/*.png", "cam1/*.png"))` learns from cam0/1.png with cam1/1.png, and so on.
-    """
-    return stack_names(
-        [str(place) for place in places], lambda place: [str(one) for one in list_images(place)]
-    )
-
-
 def spread(n: int, size: int) -> list[int]:
     """At most `size` of the indices of n images, evenly spread.
 
@@ -139,30 +120,16 @@ def spread(n: int, size: int) -> list[int]:
     return [int((i + 0.5) * n / size) for i in range(size)]
 
 
-def leads_somewhere(path: str | Path) -> bool:
-    """Whether there is anything at a path, or may be if it is a pattern or a URL."""
-    frames = frames_of(path)
-    if frames:
-        return all(map(leads_somewhere, frames))
-    return url_of(path) is not None or Path(path).exists() or is_pattern(path) or is_there(path)
-
-
-def is_there(name: str | Path) -> bool:
-    """Whether an image of this name can be looked for further: a file, a member of an archive, a stack, a frame."""
-    return all(map(is_file, frames_of(name) or [name])) or is_frame(name)
-
-
 def fetched(source: ImageLike) -> str | Path | Array:
-    """What has to be made is made: an image of a function, a frame of a video; a file elsewhere comes with its content.
-
-    Others stay.
+    """An image, loaded as far as it can only be read once: those of functions and frames of videos become arrays, files
+    elsewhere come with their content. Others are returned as they are.
     """
-    if isinstance(source, Later):
+    if isinstance(source, LazyImage):
         made = source.made()
         return pixels_of(made) if isinstance(made, Image.Image) else made
     if not isinstance(source, str | Path):
         return source
-    return frame(source) if is_frame(source) else held(source)
+    return frame(source) if is_frame(source) else fetch_file(source)
 
 
 def content_hash(source: ImageLike) -> str:
@@ -185,26 +152,25 @@ def content_hash(source: ImageLike) -> str:
             raise ImageError(f"cannot read image {image}: {error.strerror}; replace or remove it") from error
 
 
-def told(source: ImageLike) -> str:
-    """An image in a message."""
+def describe(source: ImageLike) -> str:
+    """What an image is called in a message."""
     return "given as an array" if isinstance(source, np.ndarray) else str(source)
 
 
 def _replayed(run: Callable[[], Iterable[GivenImage]]) -> list[tuple[ImageLike, Path | None]]:
     """The images of a function, to be made when they are needed."""
     replay = Replay(run)
-    return [(Later(replay, number), None) for number in range(replay.length)]
+    return [(LazyImage(replay, number), None) for number in range(replay.length)]
 
 
 def _each(source: Images, passed_over: list[str]) -> Iterator[tuple[ImageLike, Path | None]]:
     """Every image with the folder it was found in, which arrays do not have; other files there are passed over."""
     if isinstance(source, str | Path):
-        _check_name(source)
-        if not leads_somewhere(source):
-            raise UserError(f"there is no file or folder {source}; check the path")
-        yield from _at(source, passed_over)
+        yield from images_in(source, passed_over)
     elif isinstance(source, Image.Image) or (isinstance(source, np.ndarray) and source.ndim < 4):
         raise UserError("one array is one image: give a list of them")
+    elif isinstance(source, bytes) or hasattr(source, "read"):
+        raise UserError("one file is one image: give a list of them")
     elif callable(source):
         yield from _each(source(), passed_over)
     elif isinstance(source, Iterable):
@@ -217,88 +183,31 @@ def _each(source: Images, passed_over: list[str]) -> Iterator[tuple[ImageLike, P
 def _of(one: Any, passed_over: list[str]) -> Iterator[tuple[ImageLike, Path | None]]:
     """What one item of a collection stands for."""
     if isinstance(one, str | Path):
-        yield from _at(one, passed_over)
+        yield from images_at(one, passed_over)
     elif isinstance(one, Image.Image):
         yield pixels_of(one), None
     elif isinstance(one, np.ndarray):
         yield from ((image, None) for image in (one if one.ndim == 4 else [one]))
-    elif isinstance(one, Later):
+    elif isinstance(one, LazyImage):
         yield one, None
+    elif isinstance(one, bytes) or hasattr(one, "read"):
+        yield _file_of(one), None
     else:
         _refuse(one)
 
 
-def _at(path: str | Path, passed_over: list[str]) -> Iterator[tuple[ImageLike, Path]]:
-    """The images at a path. One where nothing is stays: whoever reads it will say so.
-
-    What a URL is, is told by its looks: who gives a million of them does not wait for as many answers.
-    """
-    _check_name(path)
-    url = url_of(path)
-    if isinstance(path, Held | MemberName):  # it was found before
-        yield path, _absolute(path).parent
-    elif frames_of(path) and single_image(path) is None:
-        yield from ((name, _absolute(name).parent) for name in stacked(*frames_of(path)))
-    elif _is_folder(path):
-        images = images_below_url(url, passed_over) if url else images_below(Path(path), passed_over)
-        if not images:
-            raise UserError(f"no images in {path} (looked for {', '.join(SUFFIXES)}, also in its subfolders)")
-        yield from ((image, _absolute(path)) for image in images)
-    elif is_pattern(path):
-        matches = _matching(url or str(path))
-        if not matches:
-            raise UserError(f"no images match {url or path}; check the pattern")
-        yield from ((image, _absolute(image).parent) for image in matches)
-    elif is_archive(path):
-        yield from ((name, _absolute(path)) for name in _members(path, passed_over))
-    elif is_video(path):
-        yield from ((name, _absolute(path)) for name in video_frames(path))
-    elif is_list(path):
-        for entry in listed_paths(path):
-            if not leads_somewhere(entry) or is_list(entry):
-                raise UserError(f"list {url or path}: there is no image {entry}; correct the line")
-            yield from _at(entry, passed_over)
-    elif url and has_suffix(url, VIDEOS):
-        raise UserError(f"videos are read on this machine only: copy {url}")
-    else:
-        yield url or path, _absolute(path).parent
+def is_unnamed(image: ImageLike) -> bool:
+    """Whether an image is no file whose name leads to it: an array, or the content of a file."""
+    return isinstance(image, FetchedFile) or not isinstance(image, str | Path)
 
 
-def _matching(pattern: str) -> list[str | Path]:
-    """The images that a pattern stands for: files, those in folders, those in archives."""
-    found: list[str | Path] = []
-    for one in ranged(pattern):
-        if not is_pattern(one):
-            found.append(one if url_of(one) else Path(one))
-        elif url_of(one):
-            found += files_below(one, pattern=True)
-        else:
-            found += sorted(map(Path, glob.glob(one, recursive=True)))  # noqa: PTH207 (absolute ones too)
-    elsewhere = url_of(pattern) is not None
-    images = [one for one in found if has_suffix(one, SUFFIXES) and (elsewhere or Path(one).is_file())]
-    images += [image for one in found if Path(one).is_dir() for image in images_below(Path(one))]
-    archives = [one for one in found if is_archive(one)]
-    tables = ordered_map(lambda archive: _members(archive, []), archives, TABLES_AT_ONCE)
-    images += [name for some in tables for name in some]
-    return list(dict.fromkeys(images))
-
-
-def _members(archive: str | Path, passed_over: list[str]) -> list[MemberName]:
-    everything = members_of(archive)
-    members = [name for name in everything if has_suffix(name, SUFFIXES)]
-    passed_over += [str(name) for name in everything if not has_suffix(name, SUFFIXES)]
-    if not members:
-        raise UserError(f"no images in {archive} (looked for {', '.join(SUFFIXES)})")
-    return members
-
-
-def _is_folder(path: str | Path) -> bool:
-    """Whether it is a folder; of a URL, whether it looks like one."""
-    url = url_of(path)
-    if url is None:
-        return Path(path).is_dir()
-    named = (*SUFFIXES, *UNREAD_SUFFIXES, *LISTS, *VIDEOS)
-    return not (url.startswith(READ_ONLY) or has_suffix(url, named) or has_archive_suffix(url))
+def _file_of(given: Any) -> FetchedFile:
+    """The content of an image file, or an open one, as a file; its name says where it comes from."""
+    if isinstance(given, io.TextIOBase):
+        raise UserError("an open image file must be opened in binary mode: open(path, 'rb')")
+    content = given if isinstance(given, bytes) else given.read()
+    name = getattr(given, "name", None)
+    return FetchedFile(name if isinstance(name, str) else "given as bytes", content)
 
 
 def _common(folders: list[Path]) -> Path | None:
@@ -308,21 +217,6 @@ def _common(folders: list[Path]) -> Path | None:
     except ValueError:
         return None
     return Path(common) if common else None
-
-
-def _absolute(path: str | Path) -> Path:
-    """Absolute, without . and .. but through the links it names; a URL stays."""
-    if url_of(path) is not None:
-        return Path(path)
-    return Path(os.path.abspath(path))  # noqa: PTH100 (Path.absolute keeps ..)
-
-
-def _check_name(path: str | Path) -> None:
-    """Refuse what would be taken for the folder that the program runs in."""
-    if path == "":
-        raise UserError(
-            "the path of the images is empty: name a folder or a file; the folder you are in is ."
-        )
 
 
 def _refuse(what: object) -> NoReturn:

@@ -29,8 +29,8 @@ class Turn:
     mirrored: bool = False
 
     def __str__(self) -> str:
-        told = ["mirrored"] * self.mirrored + [f"turned by {self.degrees}°"] * bool(self.degrees)
-        return ", ".join(told) or "as it is"
+        steps = ["mirrored"] * self.mirrored + [f"turned by {self.degrees}°"] * bool(self.degrees)
+        return ", ".join(steps) or "as it is"
 
     def pixels(self, view: Array, sides: Sides) -> Array:
         """The turned copy of a view (H, W, C)."""

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import pairwise
 from math import ceil
 
 import numpy as np
-from PIL import Image
 
-from mhpatchcore.errors import ImageError
 from mhpatchcore.inputs.areas import Area, Extent, middles
-from mhpatchcore.inputs.camera import image_measures
-from mhpatchcore.inputs.decode import decoded
-from mhpatchcore.inputs.regions import Roi
-from mhpatchcore.inputs.sources import ImageLike, told
-from mhpatchcore.inputs.turns import EVERY_TURN, PLAIN, Sides, Turn
-from mhpatchcore.inputs.window import EIGHT_BIT, Picture, Window, pictured
+from mhpatchcore.inputs.decode import size_of
+from mhpatchcore.inputs.sources import ImageLike
+from mhpatchcore.inputs.turns import PLAIN, Sides, Turn
+from mhpatchcore.inputs.window import EIGHT_BIT, Window
 from mhpatchcore.runtime.arrays import Array, Floats, Mask
 
 # pixels differed by at most 3 levels (0.1 on average) from those of a full decode; with a margin of 2 by up to 5
@@ -26,8 +21,8 @@ DRAFT_MARGIN = 3
 Box = tuple[int, int, int, int]  # top, left, bottom, right
 OVERLAP = 0.25  # of a tile, at least
 MOST_TILES = 2**16
-OUTSIDE = 128  # what is seen outside of the region of interest, and beyond the image's edges
-STRIP = 2**22  # pixels that are painted over at a time
+STRIDE = 32  # what the sides of views are multiples of
+MOST_ASPECT = 3.0
 
 
 @dataclass(frozen=True)
@@ -191,6 +186,11 @@ class Placed:
     inside: Mask | None = None
     turn: Turn = PLAIN
 
+    def turned(self, turn: Turn, first: int) -> Placed:
+        """A copy of the view, numbered from `first`."""
+        inside = None if self.inside is None else turn.inside(self.inside, self.where.sides)
+        return replace(self, number=first + self.number, inside=inside, turn=turn)
+
 
 def views_of(size: tuple[int, int], view: View, grid: tuple[int, int], area: Area | None) -> list[Placed]:
     """The views of an image of `size` that show some of an area, with grids of rows and columns of patches."""
@@ -208,12 +208,6 @@ def _inside(size: tuple[int, int], where: Geometry, grid: tuple[int, int], area:
     return inside if area is None else inside & area.over(where.box, *grid, size)
 
 
-def _turned(placed: Placed, turn: Turn, first: int) -> Placed:
-    """A copy of a view, numbered from `first`."""
-    inside = None if placed.inside is None else turn.inside(placed.inside, placed.where.sides)
-    return replace(placed, number=first + placed.number, inside=inside, turn=turn)
-
-
 def reduction(views: Sequence[View], height: int, width: int) -> int:
     """How many times smaller a JPEG of height × width is decoded for these views.
 
@@ -224,104 +218,26 @@ def reduction(views: Sequence[View], height: int, width: int) -> int:
     return next((times for times in (8, 4, 2) if spare >= DRAFT_MARGIN * times), 1)
 
 
-@dataclass(frozen=True, eq=False)
-class Opened:
-    """An image that has been decoded, once, for all its views; outside of its region of interest it is gray."""
+def shape_like(images: Sequence[ImageLike], height: int, width: int, step: int = STRIDE) -> tuple[int, int]:
+    """Height and width of a view with the aspect of these images and about height · width pixels.
 
-    picture: Picture
-    area: Area | None
-    name: str
-
-    @property
-    def size(self) -> tuple[int, int]:
-        """Height and width of the original image."""
-        return self.picture.height, self.picture.width
-
-    def placed(self, view: View, grid: tuple[int, int]) -> list[Placed]:
-        """The views that show some of the region of interest, with grids of so many rows and columns of patches."""
-        tall, wide = self.size
-        count = view.count(tall, wide)
-        if count > MOST_TILES:
-            raise ImageError(
-                f"image {self.name} ({wide} × {tall} pixels) has {count} tiles, too many: take larger ones"
-            )
-        found = views_of(self.size, view, grid, self.area)
-        if not found:
-            raise ImageError(
-                f"the region of interest leaves nothing of image {self.name} ({wide} × {tall} pixels): "
-                "give a larger one, or larger views"
-            )
-        return found
-
-    def copies(self, view: View, grid: tuple[int, int], turns: Sequence[Turn]) -> list[Placed]:
-        """The views, turned in each of these ways."""
-        count, found = view.count(*self.size), self.placed(view, grid)
-        every = [_turned(one, turn, EVERY_TURN.index(turn) * count) for turn in turns for one in found]
-        return [one for one in every if one.inside is None or one.inside.any()]
-
-    def shown(self, view: View, placed: Placed) -> Array:
-        """What a view of the image, or a turned copy of it, shows: (height, width, 3)."""
-        return placed.turn.pixels(self.pixels(view, placed.where), placed.where.sides)
-
-    def pixels(self, view: View, where: Geometry) -> Array:
-        """What the view shows there, (height, width, 3)."""
-        bottom, right = min(where.bottom, self.size[0]), min(where.right, self.size[1])
-        tall = max(1, round(view.height * (bottom - where.top) / (where.bottom - where.top)))
-        wide = max(1, round(view.width * (right - where.left) / (where.right - where.left)))
-        try:
-            seen = self.picture.resized(tall, wide, (where.top, where.left, bottom, right))
-        except (OSError, ValueError) as error:
-            raise ImageError(f"cannot read image {self.name}: {error}; replace or remove it") from error
-        beyond = ((0, view.height - tall), (0, view.width - wide), (0, 0))
-        is_whole = (tall, wide) == (view.height, view.width)
-        return seen if is_whole else np.pad(seen, beyond, constant_values=OUTSIDE)
-
-    def measures(self, view: View, pixels: Array) -> Floats:
-        """What a view of the whole image, and the pixels that it shows, say about the camera: (m,)."""
-        box = view.geometry(*self.size).box
-        inside = None if self.area is None else self.area.over(box, view.height, view.width, self.size)
-        return image_measures(pixels, box, inside)
+    Sides are multiples of `step`, and one is at most MOST_ASPECT times the other; the typical (median) image decides.
+    Images whose size cannot be read do not count: they are reported when they are read.
+    """
+    ratios = [size[0] / size[1] for size in map(size_of, images) if size is not None]
+    ratio = float(np.clip(np.exp(np.median(np.log(ratios))), 1 / MOST_ASPECT, MOST_ASPECT)) if ratios else 1.0
+    return rounded_sides(height, width, ratio, step)
 
 
-def opened(source: ImageLike, views: Sequence[View], roi: Roi | None = None) -> Opened:
-    """An image, decoded for these views."""
-    area = None if roi is None else roi.of(source)
-    picture = pictured(decoded(source, partial(reduction, views)), views[0].window, told(source))
-    return Opened(picture if area is None else _painted(picture, area), area, told(source))
+def rounded_sides(height: int, width: int, ratio: float, step: int = STRIDE) -> tuple[int, int]:
+    """Sides with height / width near `ratio`, of about height · width pixels.
 
-
-def _painted(picture: Picture, area: Area) -> Picture:
-    """The picture with everything outside of an area painted over: before it is resized, which mixes pixels."""
-    bands = tuple(band.copy() if band.readonly else band for band in picture.bands)
-    for band in bands:
-        rows = max(1, STRIP // band.width)
-        for top in range(0, band.height, rows):
-            bottom = min(top + rows, band.height)
-            box = (top * picture.reduced, 0, bottom * picture.reduced, band.width * picture.reduced)
-            inside = area.over(box, bottom - top, band.width, (picture.height, picture.width))
-            colour = (OUTSIDE,) * len(band.getbands())
-            band.paste(colour, (0, top, band.width, bottom), Image.fromarray(~inside))
-    return Picture(bands, picture.reduced, picture.height, picture.width)
-
-
-@dataclass(frozen=True, eq=False)
-class Seen:
-    """A view's pixels (H, W, 3), values in 0..255, and its place in the original image."""
-
-    pixels: Array
-    geometry: Geometry
-
-
-def load_views(source: ImageLike, views: Sequence[View], roi: Roi | None = None) -> list[Seen]:
-    """All views of an image, which is decoded once."""
-    image = opened(source, views, roi)
-    return [
-        Seen(image.pixels(view, where), where) for view in views for where in view.geometries(*image.size)
-    ]
-
-
-def middle_view(source: ImageLike, view: View, roi: Roi | None = None) -> Array:
-    """The pixels (H, W, 3) of an image's only view, or of the tile in its middle."""
-    image = opened(source, [view], roi)
-    every = view.geometries(*image.size)
-    return image.pixels(view, every[len(every) // 2])
+    >>> rounded_sides(224, 224, 1.05), rounded_sides(224, 224, 854 / 333)
+    ((224, 224), (352, 128))
+    """
+    side = (height * width) ** 0.5
+    tall, wide = side * ratio**0.5, side / ratio**0.5
+    if max(abs(tall - height), abs(wide - width)) < step / 2:
+        return height, width
+    fewest = -(-STRIDE // step)
+    return step * max(fewest, round(tall / step)), step * max(fewest, round(wide / step))

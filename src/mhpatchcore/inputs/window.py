@@ -9,18 +9,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import ceil, floor, isfinite, log10
 from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
-from PIL import Image
 
 from mhpatchcore.errors import ImageError, UserError
 from mhpatchcore.inputs.decode import Decoded, decoded, header_of
 from mhpatchcore.inputs.deep import DEPTHS
-from mhpatchcore.inputs.sources import ImageLike, spread, told
+from mhpatchcore.inputs.sources import ImageLike, spread
 from mhpatchcore.inputs.stacks import MOST_FRAMES
 from mhpatchcore.runtime.arrays import Array, Doubles
 
@@ -30,7 +28,6 @@ SAMPLED_PIXELS = 2**18  # of each of them, evenly spread
 # percent of an image's values below and above the window, and of the images whose values may lie beyond
 TAIL, ODD_IMAGES = 0.1, 5
 NO_WIDTH = 1e-30
-REACH = 4  # rows of the result that any filter looks beyond a box
 MARGIN = 0.02  # of the range, beyond it at both ends; with 0.05 dark grounds turn gray and fewer defects were found
 
 
@@ -91,93 +88,11 @@ class Window(NamedTuple):
 EIGHT_BIT = Window(0, 255, "8-bit")
 
 
-@dataclass(frozen=True, eq=False)
-class Picture:
-    """An image with values in 0..255: one band of Pillow in mode L or RGB, three in mode L, or one or three in mode F.
-
-    It may have been decoded `reduced` times smaller than it is; height and width are its full size.
-    """
-
-    bands: tuple[Image.Image, ...]
-    reduced: int
-    height: int
-    width: int
-
-    def resized(
-        self,
-        height: int,
-        width: int,
-        box: tuple[float, float, float, float] | None = None,
-        resample: Image.Resampling = Image.Resampling.BILINEAR,
-    ) -> Array:
-        """A box (top, left, bottom, right) of the full image, or all of it, as (height, width, 3)."""
-        top, left, bottom, right = box or (0, 0, self.height, self.width)
-        within = (left / self.reduced, top / self.reduced, right / self.reduced, bottom / self.reduced)
-        small = [np.asarray(_resized(band, height, width, within, resample)) for band in self.bands]
-        return three_channels(small[0] if len(small) == 1 else np.stack(small, axis=2))
-
-    def pixels(self) -> Array:
-        """All of it as it was decoded, (h, w, 3)."""
-        bands = [np.asarray(band) for band in self.bands]
-        return three_channels(bands[0] if len(bands) == 1 else np.stack(bands, axis=2))
-
-
-def _resized(
-    band: Image.Image,
-    height: int,
-    width: int,
-    box: tuple[float, float, float, float],
-    resample: Image.Resampling,
-) -> Image.Image:
-    """A box (left, top, right, bottom) at another size: columns first, then rows.
-
-    Pillow rounds in between, and since version 13 begins with the rows where that is less work: of an image that
-    is much taller than wide. The same image then had other pixels, and scores, in another version.
-    """
-    if band.height - height <= max(0, 2 * (band.width - width)):
-        return band.resize((width, height), resample, box=box)
-    left, top, right, bottom = box
-    reach = REACH * max(1, (bottom - top) / height)
-    first, last = max(0, floor(top - reach)), min(band.height, ceil(bottom + reach))
-    rows = band if last - first == band.height else band.crop((0, first, band.width, last))
-    narrow = rows.resize((width, rows.height), resample, box=(left, 0, right, rows.height))
-    return narrow.resize((width, height), resample, box=(0, top - first, width, bottom - first))
-
-
-def pictured(image: Decoded, window: Window | None, name: str) -> Picture:
-    """A decoded image as the window shows it; without one 8 bits as they are, and others by their own values."""
-    if window is None:
-        window = EIGHT_BIT if image.depth == "8-bit" else around([_percentiles(image)])
-    else:
-        window.check(image, name)
-    size = (image.reduced, image.height, image.width)
-    if isinstance(image.values, Image.Image) and window.is_plain:
-        return Picture((image.values,), *size)
-    values = np.asarray(image.values)
-    shown = values if window.is_plain else window.applied(values)
-    planes = [shown] if shown.ndim == 2 else [np.ascontiguousarray(shown[:, :, i]) for i in range(3)]
-    bands = tuple(map(Image.fromarray, planes))
-    for band in bands:
-        band.readonly = 0  # the memory is our own, and may be painted over
-    return Picture(bands, *size)
-
-
-def load_pixels(source: ImageLike, window: Window | None = None) -> Array:
-    """The original image as (H, W, 3) uint8, for drawing on; see `pictured`."""
-    pixels = pictured(decoded(source), window, told(source)).pixels()
-    return pixels if pixels.dtype == np.uint8 else np.rint(pixels).astype(np.uint8)
-
-
-def three_channels(pixels: Array) -> Array:
-    """(H, W) or (H, W, 3) → (H, W, 3)."""
-    return np.repeat(pixels[:, :, None], 3, axis=2) if pixels.ndim == 2 else pixels
-
-
 def learnt_window(images: Sequence[ImageLike], window: Window | str = AUTO) -> Window:
     """The window for images like these, of which a spread sample is looked at; a given one learns their depth.
 
     The depth is that of most of them: others are refused when they are read. Images that cannot be read do not
-    count here: whether they matter is for who reads them to say.
+    count here: they are reported when they are read.
     """
     some = [images[i] for i in spread(len(images), SAMPLE)]
     headers = [
@@ -199,6 +114,11 @@ def learnt_window(images: Sequence[ImageLike], window: Window | str = AUTO) -> W
             except ImageError:
                 continue
     return around(percentiles)._replace(depth=depth, frames=frames)
+
+
+def own_window(image: Decoded) -> Window:
+    """What an image is shown by where no window is given: 8 bits as they are, others by their own values."""
+    return EIGHT_BIT if image.depth == "8-bit" else around([_percentiles(image)])
 
 
 def around(percentiles: Sequence[Doubles]) -> Window:

@@ -82,8 +82,10 @@ class CameraDrift:
     def verdict(self) -> str:
         if not self.n:
             return "nothing was measured of the images"
-        told = ", ".join(change.words for change in self.changes)
-        return f"the images have changed: {told}" if told else "the images look as those that were learnt"
+        changes = ", ".join(change.words for change in self.changes)
+        return (
+            f"the images have changed: {changes}" if changes else "the images look as those that were learnt"
+        )
 
     def to_json(self) -> dict[str, Any]:
         changes = [asdict(change) | {"words": change.words} for change in self.changes]

@@ -21,14 +21,15 @@ import numpy as np
 
 from mhpatchcore.backbone.session import BackboneInfo
 from mhpatchcore.errors import ImageError
-from mhpatchcore.fitting.scale import Scale
 from mhpatchcore.inputs.areas import Extent
 from mhpatchcore.inputs.decode import size_of
-from mhpatchcore.inputs.sources import ImageLike, content_hash, is_there
+from mhpatchcore.inputs.loading import load_image
+from mhpatchcore.inputs.places import is_there
+from mhpatchcore.inputs.sources import ImageLike, content_hash
 from mhpatchcore.inputs.turns import EVERY_TURN, PLAIN, Turn
-from mhpatchcore.inputs.views import Box, Geometry, opened
+from mhpatchcore.inputs.views import Box, Geometry
 from mhpatchcore.metric.distances import squared_distances
-from mhpatchcore.model.value import Model
+from mhpatchcore.model.value import Model, Scale
 from mhpatchcore.result import Result
 from mhpatchcore.runtime.arrays import Doubles, Floats, Indices
 from mhpatchcore.scoring.graph import Head
@@ -91,7 +92,17 @@ class Place:
 
 @dataclass(frozen=True)
 class Evidence:
-    """The worst places of an image, the worst first."""
+    """What the worst places of an image were compared with.
+
+    Parameters
+    ----------
+    image
+        The image's path, if it is a file.
+    pixel_threshold
+        The model's threshold for pixels, for comparison with the scores.
+    places
+        The worst patch of up to three regions, the worst first.
+    """
 
     image: str | None
     pixel_threshold: float
@@ -116,7 +127,7 @@ def explain(
     given = [normals] if isinstance(normals, str | Path) else normals
     learnt_from = [event.source for event in model.history if event.what in ("fit", "update")]
     folders = [Path(folder) for folder in (*given, *learnt_from)]
-    source = opened(image, model.config.views, result.area)
+    source = load_image(image, model.config.views, result.area)
     described: dict[int, Floats] = {}
     places = []
     for region, worst in _worst_patches(result):

@@ -17,14 +17,15 @@ import numpy as np
 
 from mhpatchcore.config import Config
 from mhpatchcore.errors import ImageError
-from mhpatchcore.fitting.duplicates import near_duplicate_groups, thumbnail
-from mhpatchcore.fitting.networks import shaped
+from mhpatchcore.fitting.loading import shaped
 from mhpatchcore.inputs.checks import Seen
 from mhpatchcore.inputs.decode import decoded, header_of
+from mhpatchcore.inputs.loading import LoadedImage, load_image
 from mhpatchcore.inputs.sources import Gathered, ImageLike, fetched, spread
 from mhpatchcore.inputs.video import is_frame
-from mhpatchcore.inputs.views import Opened, opened, whole_view
+from mhpatchcore.inputs.views import whole_view
 from mhpatchcore.inputs.window import SAMPLE, learnt_window
+from mhpatchcore.model.duplicates import near_duplicate_groups, thumbnail
 from mhpatchcore.runtime.arrays import Doubles, Floats, Indices
 from mhpatchcore.runtime.parallel import ordered_map
 
@@ -143,7 +144,7 @@ def _glance(config: Config, named: tuple[ImageLike, str]) -> Glance | Broken:
     source, name = named
     try:
         made = fetched(source)
-        image = opened(made, config.views, config.roi.of(source) if config.roi else None)
+        image = load_image(made, config.views, config.roi.of(source) if config.roi else None)
         views = tuple(
             len(image.placed(view, (view.height // CELL, view.width // CELL))) for view in config.views
         )
@@ -157,7 +158,7 @@ def _glance(config: Config, named: tuple[ImageLike, str]) -> Glance | Broken:
         return Broken(name, str(error))
 
 
-def _thumbnail(image: Opened, config: Config) -> Floats:
+def _thumbnail(image: LoadedImage, config: Config) -> Floats:
     """The one by which a fit tells near-duplicates."""
     whole = whole_view(config.views)
     return thumbnail(image.pixels(whole, whole.geometry(*image.size)))

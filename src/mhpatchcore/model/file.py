@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,11 @@ from mhpatchcore.calibration.deciding_patches import stacked, unstacked
 from mhpatchcore.calibration.threshold import Calibration
 from mhpatchcore.config import Config
 from mhpatchcore.errors import ModelFileError, UserError, in_one_line
-from mhpatchcore.fitting.scale import Scale
 from mhpatchcore.metric.moments import Moments
 from mhpatchcore.metric.whitening import Whitening
 from mhpatchcore.model.history import Event
 from mhpatchcore.model.validation import check_document, check_model, check_tensors
-from mhpatchcore.model.value import Model
+from mhpatchcore.model.value import Model, Scale
 from mhpatchcore.runtime.arrays import Array
 from mhpatchcore.runtime.files import atomic_path, remove_abandoned
 from mhpatchcore.runtime.urls import read_url, url_of
@@ -32,6 +32,8 @@ from mhpatchcore.scoring.known_defects import NO_DEFECTS, KnownDefects
 
 FORMAT = 9
 MOST_HEADER = 100_000_000  # bytes, as in safetensors itself
+HASH = 72  # bytes of the header for the hash of an image, and what separates it
+THE_REST = 1_000_000  # bytes of the header for anything but names and hashes of images
 KEY, DIGEST = "mhpatchcore", "sha256"
 # what reading a file can raise that is not what it should be
 DAMAGE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError, UserError)
@@ -56,7 +58,7 @@ def read_file(path: Path) -> tuple[bytes, str]:
         content = read_url(url, ModelFileError)
         read_document(content, url)
         return content, url
-    document_of(path)  # what is no model is told before all of it is read
+    document_of(path)  # what is not a model is refused before all of it is read
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -84,6 +86,20 @@ def check_file(path: Path) -> None:
         raise ModelFileError(f"{path} is a folder, not a model file; name the file that `fit` has written")
     if not path.is_file():
         raise ModelFileError(f"there is no model file {path}; check the path")
+
+
+def check_can_be_listed(names: Sequence[str], most: int = MOST_HEADER) -> None:
+    """Refuse more images than a model file can list, before the work and not after it.
+
+    >>> check_can_be_listed(["1.png", "2.png"])
+    """
+    size = THE_REST + len(json.dumps(json.dumps(list(names)))) + HASH * len(names)
+    if size > most:
+        fit = int(len(names) * most / size)
+        raise UserError(
+            f"{len(names):,} images are too many for one model, which lists them in a header of at most "
+            f"{most / 1e6:.0f} MB: learn from about {fit:,} of them"
+        )
 
 
 def to_bytes(model: Model) -> bytes:
@@ -205,13 +221,13 @@ def _tensors(model: Model) -> dict[str, Array]:
 
 def _model(document: dict[str, Any], tensors: dict[str, Array]) -> Model:
     scales = []
-    for i, told in enumerate(document["scales"]):
+    for i, entry in enumerate(document["scales"]):
         mean = tensors[f"{i}.moments.mean"]
-        moments = Moments(told["n_patches"], mean, tensors[f"{i}.moments.M2"], tensors[f"{i}.moments.rest"])
-        A, numbers = tensors[f"{i}.whitening.A"], (told["lam"], told["jitter"], told["retained"])
+        moments = Moments(entry["n_patches"], mean, tensors[f"{i}.moments.M2"], tensors[f"{i}.moments.rest"])
+        A, numbers = tensors[f"{i}.whitening.A"], (entry["lam"], entry["jitter"], entry["retained"])
         scales.append(
             Scale(
-                Backbone(BackboneInfo.from_json(told["backbone"]), tensors[f"{i}.graph"].tobytes()),
+                Backbone(BackboneInfo.from_json(entry["backbone"]), tensors[f"{i}.graph"].tobytes()),
                 moments,
                 tensors[f"{i}.variances"],
                 Whitening(A, mean, *numbers),

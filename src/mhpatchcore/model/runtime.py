@@ -13,17 +13,16 @@ import numpy as np
 from mhpatchcore.backbone.session import letting_go, make_session
 from mhpatchcore.calibration.threshold import Calibration, threshold_at
 from mhpatchcore.config import Config
-from mhpatchcore.fitting.scale import Scale
-from mhpatchcore.fitting.tasks import Scored, scored_by
-from mhpatchcore.inputs.views import Opened, whole_view
+from mhpatchcore.inputs.loading import LoadedImage
+from mhpatchcore.inputs.views import whole_view
+from mhpatchcore.model.value import Scale
 from mhpatchcore.runtime.arrays import Array, Floats, Mask
 from mhpatchcore.runtime.parallel import one_blas_thread
 from mhpatchcore.scoring.combining import Rule, combined_score
 from mhpatchcore.scoring.graph import Head
 from mhpatchcore.scoring.known_defects import NO_DEFECTS, KnownDefects, likenesses
 from mhpatchcore.scoring.maps import ViewScores
-
-LIKENESS_SHARE = 0.1  # of the false alarms of the threshold, which come on top of them
+from mhpatchcore.scoring.score import Scored, scored_by
 
 
 class Runtime:
@@ -66,7 +65,7 @@ class Runtime:
                 )
 
     def score_image(
-        self, source: Opened, sessions: Sequence[Any]
+        self, source: LoadedImage, sessions: Sequence[Any]
     ) -> tuple[float, tuple[ViewScores, ...], Floats]:
         """An image's score, all its views with the distances of the map, and what it says about the camera (m,)."""
         whole = whole_view(self._config.views)
@@ -112,8 +111,8 @@ class Runtime:
     def likeness_limit(self, calibration: Calibration) -> float:
         """Images that are more like a known defect are rejected, whatever their score: infinity where none is known.
 
-        Good parts exceed it at LIKENESS_SHARE of the rate at which they exceed the threshold, by the patches that
-        decided the scores of calibration images. Images whose patches are not kept scored low: they count as unlike.
+        Good parts exceed it at the share of the expected rate that the threshold leaves, by the patches that decided
+        the scores of calibration images. Images whose patches are not kept scored low: they count as unlike.
         """
         deciding = calibration.deciding
         if not (self._defects.names and deciding):
@@ -125,7 +124,7 @@ class Runtime:
             )
             for one in deciding
         ]
-        rate = LIKENESS_SHARE * calibration.expected_rate * calibration.n / len(deciding)
+        rate = calibration.for_likeness * calibration.expected_rate * calibration.n / len(deciding)
         return threshold_at(1 + np.array(like, np.float32), min(rate, 0.5)) - 1
 
     def _session(self, threads: int) -> tuple[Any, ...]:

@@ -19,12 +19,12 @@ from onnx import TensorProto
 from mhpatchcore.backbone.descriptors import LOCAL
 from mhpatchcore.backbone.safety import check_harmless
 from mhpatchcore.config import Config
-from mhpatchcore.fitting.duplicates import SIDE
 from mhpatchcore.inputs.camera import MEASURES
 from mhpatchcore.inputs.decode import MOST_PIXELS
 from mhpatchcore.inputs.turns import EVERY_TURN, TURNS
 from mhpatchcore.inputs.views import MOST_TILES
 from mhpatchcore.inputs.window import Window
+from mhpatchcore.model.duplicates import SIDE
 from mhpatchcore.model.value import Model
 from mhpatchcore.runtime.arrays import Array
 from mhpatchcore.scoring.known_defects import MOST_NAME
@@ -193,7 +193,7 @@ def check_model(model: Model) -> None:
 
 
 def _check_graphs(model: Model) -> None:
-    """A network takes the view that is told of it, gives those maps, and does nothing else."""
+    """A network takes the view and gives the maps of its description, and does nothing else."""
     for scale in model.scales:
         info = scale.backbone.info
         try:
@@ -202,28 +202,28 @@ def _check_graphs(model: Model) -> None:
             raise ValueError("its network is no ONNX graph") from error
         check_harmless(network, (1, info.height, info.width, 3))
         graph = network.graph
-        inputs, outputs = ([_told(one) for one in side] for side in (graph.input, graph.output))
+        inputs, outputs = ([_signature(one) for one in side] for side in (graph.input, graph.output))
         view = ("image", TensorProto.FLOAT, (info.height, info.width, 3))
         maps = [(f"{LOCAL}{i}", TensorProto.FLOAT16, shape) for i, shape in enumerate(info.maps)]
         _expect(inputs == [view] and outputs == maps, "its network does not fit to its description")
 
 
-def _told(value: Any) -> tuple[str, int, tuple[int, ...]]:
+def _signature(value: Any) -> tuple[str, int, tuple[int, ...]]:
     """A graph's input or output: its name, type, and shape behind the first axis."""
     tensor = value.type.tensor_type
     return value.name, tensor.elem_type, tuple(dim.dim_value for dim in tensor.shape.dim[1:])
 
 
-def _check_backbone(told: Mapping[str, Any]) -> None:
+def _check_backbone(info: Mapping[str, Any]) -> None:
     for name in ("name", "weights_sha256", "weights_source", "descriptor", "precision"):
-        _expect(isinstance(told[name], str), f"the backbone's {name} is no text")
-    _expect(_texts(told["layers"]), "the backbone's layers are not texts")
+        _expect(isinstance(info[name], str), f"the backbone's {name} is no text")
+    _expect(_texts(info["layers"]), "the backbone's layers are not texts")
     for name in ("height", "width"):
-        _expect(_whole(told["pool"]) and told["pool"] >= 1, "the backbone's pool is out of range")
-        _expect(_whole(told[name]) and 1 <= told[name] <= 2**14, f"the view's {name} is out of range")
-    maps = told["maps"]
+        _expect(_whole(info["pool"]) and info["pool"] >= 1, "the backbone's pool is out of range")
+        _expect(_whole(info[name]) and 1 <= info[name] <= 2**14, f"the view's {name} is out of range")
+    maps = info["maps"]
     _expect(
-        isinstance(maps, list) and len(maps) == len(told["layers"]) > 0, "layers and maps differ in number"
+        isinstance(maps, list) and len(maps) == len(info["layers"]) > 0, "layers and maps differ in number"
     )
     for shape in maps:
         _expect(

@@ -2,23 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from math import nan
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from mhpatchcore.backbone.session import Backbone
 from mhpatchcore.calibration.deciding_patches import NOT_LEARNT
-from mhpatchcore.calibration.threshold import Calibration
+from mhpatchcore.calibration.threshold import LIKENESS_SHARE, Calibration
 from mhpatchcore.config import Config
-from mhpatchcore.fitting.duplicates import SIDE
-from mhpatchcore.fitting.passes import Fitted
-from mhpatchcore.fitting.previous import Previous, PreviousScale
-from mhpatchcore.fitting.scale import Scale
-from mhpatchcore.inputs.camera import MEASURES
+from mhpatchcore.metric.moments import Moments
+from mhpatchcore.metric.whitening import Whitening
 from mhpatchcore.model.history import Event
-from mhpatchcore.runtime.arrays import Floats
+from mhpatchcore.runtime.arrays import Array, Doubles, Floats, Indices
+from mhpatchcore.runtime.parallel import one_blas_thread
+from mhpatchcore.scoring.graph import Head
 from mhpatchcore.scoring.known_defects import NO_DEFECTS, KnownDefects
+
+
+@dataclass(frozen=True, eq=False)
+class Scale:
+    """One size at which images are seen, and what was learnt there.
+
+    `variances` (d,) are those of all principal directions. The bank's rows have raw descriptors (K, d), origins (K, 4)
+    = image, view, row, column, and weights (K,) (`scoring/local.py`).
+    """
+
+    backbone: Backbone
+    moments: Moments
+    variances: Doubles
+    whitening: Whitening
+    raw: Array
+    origin: Indices
+    weights: Floats
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width of the view, in pixels."""
+        return self.backbone.info.height, self.backbone.info.width
+
+    def head(self, config: Config) -> Head:
+        """What scores views of this scale."""
+        with one_blas_thread():
+            bank = self.whitening(self.raw)
+        rule = (config.score, config.local, config.neighbours, config.sigma)
+        return Head(self.backbone, self.whitening, bank, self.weights, *rule)
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,27 +73,10 @@ class Model:
     product: str = ""
     defects: KnownDefects = NO_DEFECTS
 
-    @staticmethod
-    def of(
-        config: Config,
-        fitted: Fitted,
-        images: tuple[str, ...],
-        earlier: Sequence[Previous],
-        history: tuple[Event, ...],
-        excluded: tuple[str, ...] = (),
-        product: str = "",
-        defects: KnownDefects = NO_DEFECTS,
-    ) -> Model:
-        """What a fit has found out; the first images are those of models that have grown."""
-        old = tuple(hash_ for one in earlier for hash_ in one.hashes)
-        new = range(len(old), len(images))
-        hashes = (*old, *(fitted.hashes.get(i, "") for i in new))
-        no_thumbnail, no_measures = np.zeros(SIDE**2, np.float16), np.full(len(MEASURES), nan, np.float32)
-        thumbnails = _rows([one.thumbnails for one in earlier], fitted.thumbnails, new, no_thumbnail)
-        measures = _rows([one.measures for one in earlier], fitted.measures, new, no_measures)
-        learnt = sum(one.learnt for one in earlier) + len(fitted.images)
-        told = (images, hashes, thumbnails, measures, learnt, history, excluded, product, defects)
-        return Model(config, fitted.scales, fitted.calibration, *told)
+    def __post_init__(self) -> None:
+        """Known defects take their share of the stated rate, however they and the calibration came here."""
+        share = LIKENESS_SHARE if self.defects.names else 0.0
+        object.__setattr__(self, "calibration", replace(self.calibration, for_likeness=share))
 
     @property
     def rows(self) -> int:
@@ -102,14 +112,30 @@ class Model:
         """How many patches it has learnt from, at all scales together."""
         return sum(scale.moments.n for scale in self.scales)
 
-    @property
-    def previous(self) -> Previous:
-        """What a larger model can go on from."""
-        scales = tuple(PreviousScale(scale.moments, scale.raw, scale.origin) for scale in self.scales)
-        return Previous(scales, self.calibration, self.hashes, self.thumbnails, self.measures, self.n_learnt)
 
+@dataclass(frozen=True, eq=False)
+class Previous:
+    """A model that is to grow, and whose images are gone: its scales and calibration; hashes, thumbnails (n, 64) and
+    measures (n, m) of its images, `learnt` of which it has learnt from.
+    """
 
-def _rows(known: Sequence[Floats], fresh: Mapping[int, Floats], new: range, unread: Floats) -> Floats:
-    """What is known of all images, a row for each; `unread` is that of one that could not be read."""
-    rows = [fresh.get(i, unread) for i in new]
-    return np.concatenate([*known, np.array(rows, unread.dtype).reshape(-1, len(unread))])
+    scales: tuple[Scale, ...]
+    calibration: Calibration
+    hashes: tuple[str, ...]
+    thumbnails: Floats
+    measures: Floats
+    learnt: int
+
+    @staticmethod
+    def of(model: Model, first: int = 0) -> Previous:
+        """A model whose images are the images `first` … of a larger one."""
+        deciding = tuple(
+            one if one.image == NOT_LEARNT else replace(one, image=one.image + first)
+            for one in model.calibration.deciding
+        )
+        scales = tuple(
+            replace(one, origin=one.origin + np.array([first, 0, 0, 0], one.origin.dtype))
+            for one in model.scales
+        )
+        calibration = replace(model.calibration, deciding=deciding)
+        return Previous(scales, calibration, model.hashes, model.thumbnails, model.measures, model.n_learnt)

@@ -3,6 +3,9 @@
 Colours are those of the pixel threshold, not of the image: nothing shows below half of it and the scale ends at twice
 the threshold, so a normal part looks calm and two images can be compared.
 
+There are two thresholds. The image score decides the verdict, by the image threshold. The pixel threshold belongs to
+the map and decides nothing but what is coloured and outlined.
+
 Pictures are drawn at the size of a screen. The map is computed at that size, which is cheap; only the full size, on
 request, takes the time and the memory of the original.
 """
@@ -10,17 +13,18 @@ request, takes the time and the memory of the original.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isfinite
 from pathlib import Path
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from mhpatchcore.inputs.decode import decoded
-from mhpatchcore.inputs.sources import ImageLike, told
-from mhpatchcore.inputs.window import Window, load_pixels, pictured
-from mhpatchcore.report.captions import heat_unit, heat_unit_name, outline_note, verdict_line
+from mhpatchcore.inputs.loading import apply_window, load_pixels
+from mhpatchcore.inputs.sources import ImageLike, describe
+from mhpatchcore.inputs.window import Window
 from mhpatchcore.report.wording import number
-from mhpatchcore.result import Result
+from mhpatchcore.result import PEAK_SHARE, Result
 from mhpatchcore.runtime.arrays import Array, Floats, Mask
 from mhpatchcore.runtime.files import atomic_path
 
@@ -36,6 +40,38 @@ SEPARATOR = 4
 SCREEN = 1200  # pixels, the longest side of a picture
 BAND = 2**19  # pixels that are coloured at a time
 LEAST_WIDTH, BAR_WIDTH, INK = 760, 220, (30, 30, 30)
+
+
+def verdict_line(result: Result) -> str:
+    """The verdict, and the numbers behind it."""
+    score = f"score {number(result.score)}"
+    if not isfinite(result.threshold):
+        return f"{result.verdict}: {score}"
+    side = "not above" if result.score <= result.threshold else "above"
+    threshold = f"the image threshold {number(result.threshold)}"
+    name = f", {'like a known ' * result.is_like_known}{result.defect}" if result.defect else ""
+    return f"{result.verdict}{name}: {score}, {side} {threshold} (p-value {result.p_value:.2g})"
+
+
+def outline_note(result: Result) -> str:
+    """What is outlined: the map above the pixel threshold, or on a rejected image above less."""
+    threshold = f"the pixel threshold {number(result.pixel_threshold)}"
+    if result.mask_limit < result.pixel_threshold:
+        share = f"the map above {number(result.mask_limit)}, which is {100 * PEAK_SHARE:.0f} % of its peak"
+        return f"{share} ({threshold} lies higher)" if isfinite(result.pixel_threshold) else share
+    if not isfinite(result.pixel_threshold):
+        return "nothing: the model has no pixel threshold"
+    return f"the map above {threshold}" if result.mask.any() else f"nothing: the map stays below {threshold}"
+
+
+def heat_unit(result: Result) -> float:
+    """The map value that colours are scaled to: the pixel threshold or, for a model without one, the map's peak."""
+    threshold = result.pixel_threshold
+    return threshold if isfinite(threshold) and threshold > 0 else max(result.peak, 1e-12)
+
+
+def heat_unit_name(result: Result) -> str:
+    return "pixel threshold" if heat_unit(result) == result.pixel_threshold else "peak of this map"
 
 
 def heat_strength(heat: Floats, unit: float) -> Floats:
@@ -95,7 +131,7 @@ def screen_pixels(source: ImageLike, window: Window | None = None, longest: int 
     def reduced(height: int, width: int) -> int:
         return next((times for times in (8, 4, 2) if max(height, width) >= times * longest), 1)
 
-    image = pictured(decoded(source, reduced), window, told(source))
+    image = apply_window(decoded(source, reduced), window, describe(source))
     height, width = screen_size(image.height, image.width, longest)
     shown = image.resized(height, width, resample=Image.Resampling.LANCZOS)
     pixels: Array = np.clip(shown, 0, 255).astype(np.uint8)
@@ -152,7 +188,7 @@ def _width_of_three(pixels: Array) -> int:
 def _draw_panels(sheet: Array, pixels: Array, result: Result) -> None:
     """Pixels (H, W, 3) three times into a sheet (H, …, 3): as they are, under the heat, and with outlines.
 
-    The map is made some rows at a time, so that of a large image it is never held whole.
+    The map is made some rows at a time, so that the map of a large image is never in memory as a whole.
     """
     height, width = pixels.shape[:2]
     plain, hot, found = (
@@ -188,24 +224,21 @@ def _legend(result: Result, width: int) -> Array:
     image.paste(Image.fromarray(overlay(ground, ramp, unit)), (left, top + size // 6))
     at_unit = left + bar // 3
     draw.line((at_unit, top, at_unit, top + size + size // 3), fill=INK, width=max(1, round(scale)))
-    told = f" {number(2 * unit)} and more; the mark is the {heat_unit_name(result)}, {number(unit)}"
-    draw.text((left + bar, top), told, fill=INK, font=font)
+    end = f" {number(2 * unit)} and more; the mark is the {heat_unit_name(result)}, {number(unit)}"
+    draw.text((left + bar, top), end, fill=INK, font=font)
     draw.text((margin, top + line + margin // 2), f"outline: {outline_note(result)}", fill=INK, font=font)
     return np.asarray(image)
 
 
 def _draw_outline(picture: Array, mask: Mask) -> None:
     width = max(1, round(min(mask.shape) / 200))
-    lit = _grown(mask, width)
-    picture[_grown(lit, width) & ~lit] = RIM
+    lit = _dilated(mask, width)
+    picture[_dilated(lit, width) & ~lit] = RIM
     picture[lit & ~mask] = OUTLINE
 
 
-def _grown(mask: Mask, width: int) -> Mask:
+def _dilated(mask: Mask, width: int) -> Mask:
     """A mask (H, W) with a border of `width` pixels around all that it marks."""
-    from scipy.ndimage import maximum_filter1d
+    from scipy.ndimage import maximum_filter
 
-    grown = mask.view(np.uint8)
-    for axis in (0, 1):
-        grown = maximum_filter1d(grown, 2 * width + 1, axis=axis, mode="constant")
-    return grown.astype(bool)
+    return np.asarray(maximum_filter(mask, 2 * width + 1, mode="constant"))

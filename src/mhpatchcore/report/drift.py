@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from matplotlib import rc_context
@@ -15,14 +14,23 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from mhpatchcore.errors import UserError
 from mhpatchcore.inspection.drift import Drift
-from mhpatchcore.report.figures import BLUE, GREY, STYLE, VERMILION, figure_bytes, log_bins, log_scale
+from mhpatchcore.report.figures import (
+    BLUE,
+    GREY,
+    STYLE,
+    THRESHOLD,
+    VERMILION,
+    figure_bytes,
+    hatched_stairs,
+    log_bins,
+    log_scale,
+)
 from mhpatchcore.runtime.arrays import Array, Doubles, Floats
 from mhpatchcore.runtime.files import atomic_path
 
 KINDS = ("png", "svg")
 BINS = 24
 WINDOW_SHARE = 0.05
-THRESHOLD: dict[str, Any] = {"color": "black", "linestyle": "--", "linewidth": 1.4}
 
 
 def write_plot(
@@ -63,9 +71,7 @@ def _distributions(axes: Axes, scores: Doubles, reference: Floats, threshold: fl
     groups = (("reference", reference, BLUE, "///"), ("recent", scores, VERMILION, "\\\\\\"))
     for name, values, colour, hatch in groups:
         shares = np.histogram(np.clip(values, bins[0], bins[-1]), bins)[0] / len(values)
-        label = f"{name} ({len(values)})"
-        axes.stairs(shares, bins, fill=True, color=colour, alpha=0.18)
-        axes.stairs(shares, bins, edgecolor=colour, hatch=hatch, linewidth=1.4, label=label)
+        hatched_stairs(axes, shares, bins, colour, hatch, f"{name} ({len(values)})")
     if np.isfinite(threshold):
         axes.axvline(threshold, **THRESHOLD, label=f"image threshold {threshold:.4g}")
     log_scale(axes, bins[0], bins[-1])

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import heapq
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,27 +14,21 @@ import numpy as np
 from mhpatchcore.calibration.choices import cautions
 from mhpatchcore.detector import Detector
 from mhpatchcore.evaluation.evaluate import Evaluation, Judged, evaluate
-from mhpatchcore.inputs.datasets import Dataset
+from mhpatchcore.inputs.datasets import Dataset, Sample
 from mhpatchcore.report import wording
+from mhpatchcore.report.drawing import outline_note
 from mhpatchcore.report.figures import figure_bytes, histogram_figure, precision_recall_figure, roc_figure
-from mhpatchcore.report.gallery import (
-    ELSEWHERE,
-    FALSE_ALARM,
-    FOUND,
-    MISSED,
-    NOT_JUDGED,
-    PASSED,
-    REJECTED,
-    VERDICTS,
-    Gallery,
-    GalleryItem,
-    verdict_of,
-)
 from mhpatchcore.report.page import render_page
+from mhpatchcore.report.pictures import Picture, picture_of
+from mhpatchcore.result import Result
+from mhpatchcore.runtime.costs import Costs
 from mhpatchcore.runtime.files import atomic_path
-from mhpatchcore.runtime.telemetry import Telemetry
 
 MAX_GALLERY = 48
+FALSE_ALARM, MISSED, PASSED, NOT_JUDGED = "false alarm", "missed", "passed", "not judged"
+# of a rejected defect: on the defect, elsewhere, or not known, since nobody has drawn the defect
+FOUND, ELSEWHERE, REJECTED = "found", "rejected elsewhere", "rejected"
+VERDICTS = (FALSE_ALARM, MISSED, ELSEWHERE, FOUND, REJECTED, PASSED, NOT_JUDGED)
 HEADINGS = {
     FALSE_ALARM: ("False alarms", "good parts that were rejected, highest score first"),
     MISSED: ("Missed defects", "defects that were passed, lowest score first"),
@@ -46,13 +41,37 @@ HEADINGS = {
 
 
 @dataclass(frozen=True)
-class Row:
-    """An image in the table; `item` is the number of its picture in the gallery, 0 if it has none."""
+class GalleryItem:
+    """A picture with its verdict; `outline` says what is outlined."""
 
-    name: str
-    judged: Judged
+    path: Path
+    kind: str
     verdict: str
-    item: int
+    score: float
+    p_value: float
+    outline: str
+    picture: Picture
+
+
+@dataclass
+class TopItems:
+    """The `size` items of the highest rank; of equals the earlier one stays."""
+
+    size: int
+    _heap: list[tuple[float, int, GalleryItem]] = field(default_factory=list)
+    _offered: int = 0
+
+    def wants(self, rank: float) -> bool:
+        return len(self._heap) < self.size or (self.size > 0 and rank > self._heap[0][0])
+
+    def put(self, rank: float, item: GalleryItem) -> None:
+        self._offered += 1
+        add = heapq.heappush if len(self._heap) < self.size else heapq.heappushpop
+        add(self._heap, (rank, -self._offered, item))
+
+    def items(self) -> list[GalleryItem]:
+        """Highest rank first."""
+        return [item for _, _, item in sorted(self._heap, key=lambda entry: entry[:2], reverse=True)]
 
 
 @dataclass(frozen=True)
@@ -77,13 +96,13 @@ def write_report(
 ) -> Evaluation:
     """Evaluate and write the page about it, with pictures of at most `max_gallery` images."""
     gallery = Gallery((sample.kind for sample in dataset.test if sample.is_anomalous), max_gallery)
-    telemetry = Telemetry()
+    telemetry = Costs()
     with atomic_path(path) as temporary:  # a place that cannot be written is known before the work, not after
         with telemetry.phase("score") as measured:
             evaluation = evaluate(detector, dataset, workers, gallery.offer, progress, skip_broken)
             measured.items = len(evaluation.images)
         page = render(detector, evaluation, gallery.items(), telemetry.to_json())
-        # file names may hold bytes that are no text
+        # file names may hold bytes that are not text
         temporary.write_text(page, encoding="utf-8", errors="backslashreplace")
     return evaluation
 
@@ -107,7 +126,9 @@ def render(
         kinds=wording.kind_rows(evaluation),
         names=names,
         sections=_sections(evaluation, items),
-        rows=_rows(evaluation, items, names),
+        images=sorted(evaluation.images, key=lambda judged: -judged.score),
+        verdict_of=verdict_of,
+        item_numbers={item.path: i for i, item in enumerate(items, start=1)},
         verdicts=[verdict for verdict in VERDICTS if verdict in map(verdict_of, evaluation.images)],
         pixel_threshold=wording.number(detector.calibration.pixel_threshold),
         telemetry=wording.telemetry_facts(telemetry),
@@ -115,6 +136,54 @@ def render(
         provenance=wording.provenance(detector),
         settings=wording.settings(detector.config),
     )
+
+
+def verdict_of(judged: Judged) -> str:
+    """How the detector's word compares with the label, and what it outlines with the defect."""
+    if judged.flagged is None:
+        return NOT_JUDGED
+    if not judged.is_anomalous:
+        return FALSE_ALARM if judged.flagged else PASSED
+    if not judged.flagged:
+        return MISSED
+    return REJECTED if judged.located is None else FOUND if judged.located else ELSEWHERE
+
+
+class Gallery:
+    """Keeps at most `limit` pictures of all the results it is offered.
+
+    A quarter of the room each is for the worst false alarms and the worst misses, a sixth for defects that were
+    rejected for something elsewhere; the rest is for the strongest defects of each kind and a few of the calmest
+    good parts.
+    """
+
+    def __init__(self, kinds: Iterable[str], limit: int) -> None:
+        kinds = sorted(set(kinds))
+        quarter, sixth, calm = limit // 4, limit // 6, limit // 12
+        per_kind = (limit - 2 * quarter - sixth - calm) // max(len(kinds), 1)
+        self._limit = limit
+        self._groups: dict[str | tuple[str, str], TopItems] = {
+            FALSE_ALARM: TopItems(quarter),
+            MISSED: TopItems(quarter),
+            ELSEWHERE: TopItems(sixth),
+            **{("defects", kind): TopItems(max(per_kind, 1)) for kind in kinds[:limit]},
+            "good": TopItems(calm),
+        }
+
+    def offer(self, sample: Sample, result: Result, judged: Judged) -> None:
+        """Take the result's picture if it belongs to those worth seeing so far."""
+        verdict = verdict_of(judged)
+        others = ("defects", sample.kind) if judged.is_anomalous else "good"
+        group = self._groups.get(verdict if verdict in self._groups else others)
+        lowest_first = verdict == MISSED or group is self._groups["good"]
+        rank = -result.score if lowest_first else result.score
+        if group is not None and group.wants(rank):
+            facts = (sample.path, sample.kind, verdict, result.score, result.p_value)
+            group.put(rank, GalleryItem(*facts, outline_note(result), picture_of(sample, result)))
+
+    def items(self) -> list[GalleryItem]:
+        """What the page shows, in its order: false alarms, misses, rejected elsewhere, defects by kind, good parts."""
+        return [item for group in self._groups.values() for item in group.items()][: self._limit]
 
 
 def short_names(paths: Sequence[Path]) -> dict[Path, str]:
@@ -134,10 +203,10 @@ def _figures(evaluation: Evaluation) -> list[tuple[str, bytes]]:
     labels = np.array([judged.is_anomalous for judged in evaluation.images])
     scores = np.array([judged.score for judged in evaluation.images])
     image, threshold = evaluation.image, evaluation.threshold
-    known = f"threshold {wording.number(threshold)}"
+    limit = f"threshold {wording.number(threshold)}"
     drawn = [
         (
-            f"Histogram of the scores of {image.n_normal} good and {image.n_anomalous} defective images, {known}",
+            f"Histogram of the scores of {image.n_normal} good and {image.n_anomalous} defective images, {limit}",
             histogram_figure(labels, scores, threshold),
         ),
         (f"ROC curve, area {image.auroc:.3f}", roc_figure(labels, scores, threshold)),
@@ -158,12 +227,3 @@ def _sections(evaluation: Evaluation, items: Sequence[GalleryItem]) -> list[Sect
         if members:
             sections.append(Section(heading, note, members, verdicts.count(verdict)))
     return sections
-
-
-def _rows(evaluation: Evaluation, items: Sequence[GalleryItem], names: Mapping[Path, str]) -> list[Row]:
-    """All images, highest score first."""
-    number_of = {item.path: i for i, item in enumerate(items, start=1)}
-    return [
-        Row(names[judged.path], judged, verdict_of(judged), number_of.get(judged.path, 0))
-        for judged in sorted(evaluation.images, key=lambda judged: -judged.score)
-    ]

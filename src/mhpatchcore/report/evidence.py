@@ -18,11 +18,11 @@ from matplotlib.patheffects import withStroke
 from PIL import Image
 
 from mhpatchcore.inputs.areas import Extent
+from mhpatchcore.inputs.loading import load_pixels
 from mhpatchcore.inputs.views import Box
-from mhpatchcore.inputs.window import Window, load_pixels
+from mhpatchcore.inputs.window import Window
 from mhpatchcore.inspection.evidence import NEAREST, Evidence, NormalPatch, Place
-from mhpatchcore.report.captions import outline_note, verdict_line
-from mhpatchcore.report.drawing import outlined, screen_map, screen_size
+from mhpatchcore.report.drawing import outline_note, outlined, screen_map, screen_size, verdict_line
 from mhpatchcore.report.figures import STYLE
 from mhpatchcore.result import Result
 from mhpatchcore.runtime.arrays import Array

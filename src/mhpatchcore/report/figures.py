@@ -1,7 +1,7 @@
 """Figures in one style, readable in grey print and by colour-blind people.
 
-Every function returns a matplotlib `Figure`, never shown and known to no global state; `save_figure` writes it
-as PNG and SVG. Whatever a colour says is also said by a marker, a dash pattern or a hatch.
+Every function returns a matplotlib `Figure`, never shown and not registered with pyplot; `save_figure` writes it
+as PNG and SVG. Whatever a colour means is also shown by a marker, a dash pattern or a hatch.
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ STYLE: dict[Any, Any] = {
     "svg.hashsalt": "mhpatchcore",  # the same figure gives the same bytes
 }
 OWN_LAYOUT: dict[Any, Any] = {"figure.constrained_layout.use": False}
+THRESHOLD: dict[str, Any] = {"color": "black", "linestyle": "--", "linewidth": 1.4}
 BINS = 32
 
 
@@ -138,14 +139,9 @@ def histogram_figure(labels: ArrayLike, scores: ArrayLike, threshold: float) -> 
         if not members.any():
             continue
         counts = np.histogram(np.clip(score[members], bins[0], bins[-1]), bins)[0]
-        # tint and hatch apart: in SVG a hatch takes over the opacity of its background
-        axes.stairs(counts, bins, fill=True, color=colour, alpha=0.18)
-        label = f"{name} ({members.sum()})"
-        axes.stairs(counts, bins, edgecolor=colour, hatch=hatch, linewidth=1.4, label=label)
+        hatched_stairs(axes, counts, bins, colour, hatch, f"{name} ({members.sum()})")
     if np.isfinite(threshold):
-        axes.axvline(
-            threshold, color="black", linestyle="--", linewidth=1.4, label=f"threshold {threshold:.4g}"
-        )
+        axes.axvline(threshold, **THRESHOLD, label=f"threshold {threshold:.4g}")
     log_scale(axes, bins[0], bins[-1])
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     # beside the title, where no bar can reach it
@@ -233,6 +229,15 @@ def _mark_threshold(axes: Axes, x: float, y: float) -> None:
     axes.plot(
         x, y, color=VERMILION, marker="o", markeredgecolor="black", linestyle="", label="threshold", zorder=3
     )
+
+
+def hatched_stairs(
+    axes: Axes, heights: ArrayLike, bins: Doubles, colour: str, hatch: str, label: str
+) -> None:
+    """A histogram of heights (n,) over the edges bins (n + 1,)."""
+    # tint and hatch apart: in SVG a hatch takes over the opacity of its background
+    axes.stairs(heights, bins, fill=True, color=colour, alpha=0.18)
+    axes.stairs(heights, bins, edgecolor=colour, hatch=hatch, linewidth=1.4, label=label)
 
 
 def log_bins(scores: Doubles, threshold: float, bins: int = BINS) -> Doubles:

@@ -14,8 +14,7 @@ from matplotlib.ticker import PercentFormatter
 from mhpatchcore.calibration.choices import cautions, choices
 from mhpatchcore.detector import Detector, Study
 from mhpatchcore.errors import ImageError
-from mhpatchcore.inspection.coverage import LEVELS, Coverage
-from mhpatchcore.inspection.suspicion import Suspect
+from mhpatchcore.fitting.checks import LEVELS, Coverage, Suspect
 from mhpatchcore.report import wording
 from mhpatchcore.report.drawing import screen_pixels, screen_size
 from mhpatchcore.report.figures import (
@@ -97,7 +96,7 @@ def _tiles(detector: Detector) -> list[Tile]:
     return [
         *tiles,
         Tile("Image threshold", threshold, f"from {calibration.n} images, {calibration.method}"),
-        Tile("False alarms", percent(calibration.expected_rate), "of good parts, as these images tell"),
+        Tile("False alarms", percent(calibration.expected_rate), "of good parts, judging by these images"),
     ]
 
 
@@ -107,8 +106,8 @@ def _figures(study: Study) -> list[tuple[str, bytes]]:
     scores, threshold = detector.calibration.scores, detector.threshold
     drawn = []
     if len(scores):
-        told = f"Histogram of the scores of {len(scores)} calibration images, threshold {wording.number(threshold)}"
-        drawn.append((told, histogram_figure(np.zeros(len(scores), bool), scores, threshold)))
+        text = f"Histogram of the scores of {len(scores)} calibration images, threshold {wording.number(threshold)}"
+        drawn.append((text, histogram_figure(np.zeros(len(scores), bool), scores, threshold)))
     for scale in detector.scales:
         kept, where = scale.whitening.k, f" at {scale.size[0]} pixels" if len(detector.scales) > 1 else ""
         figure = variance_figure(scale.variances, kept, f"Retained variance{where}")

@@ -12,8 +12,9 @@ from matplotlib.figure import Figure
 
 from mhpatchcore.errors import ImageError
 from mhpatchcore.inputs.checks import Suggestion
+from mhpatchcore.inputs.loading import LoadedImage, load_image
 from mhpatchcore.inputs.sources import spread
-from mhpatchcore.inputs.views import Opened, Placed, opened
+from mhpatchcore.inputs.views import Placed
 from mhpatchcore.inputs.window import Window
 from mhpatchcore.inspection.look import CELL, Glance, Look
 from mhpatchcore.inspection.suggestions import shown_by_a_pixel
@@ -100,7 +101,7 @@ def _tiles(look: Look) -> list[Tile]:
         Tile(
             "False alarms",
             percent(look.config.false_alarm),
-            f"of good parts, as {n} calibration images can tell",
+            f"of good parts, judging by {n} calibration images",
         )
         if n > 1
         else Tile("Threshold", "none", "one image gives none"),
@@ -148,7 +149,7 @@ def sizes_figure(look: Look) -> Figure:
 def _shown(look: Look, glance: Glance) -> Shown:
     """An image with its region and its tiles, and a view of each scale: that in the middle."""
     config = look.config
-    image = opened(glance.source, config.views, config.roi)
+    image = load_image(glance.source, config.views, config.roi)
     views, tiles = list[Panel](), ""
     for size, view in zip(config.sizes, config.views, strict=True):
         placed = image.placed(view, (view.height // CELL, view.width // CELL))
@@ -168,7 +169,7 @@ def _rectangle(placed: Placed) -> str:
     return f"M{left:.6g} {top:.6g}H{right:.6g}V{bottom:.6g}H{left:.6g}Z"
 
 
-def _outline(image: Opened) -> str:
+def _outline(image: LoadedImage) -> str:
     """Its region of interest."""
     if image.area is None:
         return ""

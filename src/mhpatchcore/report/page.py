@@ -13,8 +13,8 @@ from markupsafe import Markup
 
 from mhpatchcore.calibration.choices import share
 from mhpatchcore.report import wording
-from mhpatchcore.report.drawing import OUTLINE
-from mhpatchcore.report.pictures import encoded, heat_layer
+from mhpatchcore.report.drawing import OUTLINE, heat_layer
+from mhpatchcore.report.pictures import encoded
 
 
 def render_page(template: str, **context: Any) -> str:

@@ -17,8 +17,7 @@ from PIL import Image
 
 from mhpatchcore.errors import ImageError
 from mhpatchcore.inputs.datasets import Sample, read_mask
-from mhpatchcore.report.captions import heat_unit
-from mhpatchcore.report.drawing import overlay, screen_map, screen_pixels, screen_size
+from mhpatchcore.report.drawing import heat_layer, heat_unit, screen_map, screen_pixels, screen_size
 from mhpatchcore.result import Result
 from mhpatchcore.runtime.arrays import Array, Floats, Mask
 
@@ -53,7 +52,7 @@ def picture(
 ) -> Picture:
     """An image of size (height, width): its photo and its heat, each at a size of their own.
 
-    Colours are told in `unit`; outlined is where the heat exceeds `limit`.
+    Colours are scaled to `unit`; outlined is where the heat exceeds `limit`.
     """
     return Picture(
         width=size[1],
@@ -63,21 +62,6 @@ def picture(
         predicted=outline_path(heat, limit, *size),
         truth=truth,
     )
-
-
-def heat_layer(heat: Floats, unit: float) -> Array:
-    """Heat (H, W) as RGBA (H, W, 4) that gives `drawing.overlay` when laid over a picture.
-
-    What an overlay leaves of the difference between black and white is its transparency, and what it adds to
-    black is its colour times its opacity; so the colours are defined in one place only.
-    """
-    canvas = np.zeros((*heat.shape, 3), np.uint8)
-    on_black = overlay(canvas, heat, unit).astype(np.float32)
-    on_white = overlay(canvas + np.uint8(255), heat, unit).astype(np.float32)
-    opacity = 1 - (on_white - on_black).mean(axis=2, keepdims=True) / 255
-    colour = on_black / np.maximum(opacity, 1 / 255)
-    layer: Array = np.clip(np.concatenate([colour, 255 * opacity], axis=2), 0, 255).astype(np.uint8)
-    return layer
 
 
 def outline_path(field: Floats, level: float, height: int, width: int) -> str:

@@ -17,7 +17,7 @@ from mhpatchcore.evaluation.metrics import f1_max
 from mhpatchcore.evaluation.pixel_metrics import FPR_LIMIT
 
 Facts = list[tuple[str, str]]
-# there are two thresholds: where both stand, the reader is told what each is for
+# a page that shows both thresholds says what each is for
 IMAGE_THRESHOLD = "An image whose score exceeds it is rejected."
 PIXEL_THRESHOLD = "Colours and outlines show where the map exceeds it; the verdict does not depend on it."
 
@@ -135,6 +135,7 @@ def tiles(evaluation: Evaluation) -> list[Tile]:
     best = f1_max([j.is_anomalous for j in evaluation.images], [j.score for j in evaluation.images])
     found = [
         Tile("Image AUROC", _metric(image.auroc), "chance that a defective part scores above a good one"),
+        *_found_tile(evaluation),
         Tile("Image AP", _metric(image.average_precision), "precision averaged over recall"),
         Tile("Image F1-max", _metric(image.f1_max), f"best F1, at a threshold of {number(best.threshold)}"),
     ]
@@ -155,6 +156,16 @@ def tiles(evaluation: Evaluation) -> list[Tile]:
             Tile("Whole-image AUPRO", _metric(whole.aupro), f"overlap with {whole.n_regions} regions"),
         ]
     return found
+
+
+def _found_tile(evaluation: Evaluation) -> list[Tile]:
+    """What a production line sees: the share of defects rejected at the rate of false alarms it was promised."""
+    if math.isnan(evaluation.found_share):
+        return []
+    rate = evaluation.stated_rate
+    stated = "at a threshold set by hand" if rate is None else f"at a stated {percent(rate)} of false alarms"
+    note = f"{len(evaluation.rejected)} of {evaluation.image.n_anomalous}, {stated}"
+    return [Tile("Defects found", percent(evaluation.found_share), note)]
 
 
 def kind_rows(evaluation: Evaluation) -> list[KindRow]:
@@ -200,8 +211,8 @@ def provenance(detector: Detector) -> Facts:
 
 def settings(config: Config) -> Facts:
     """All settings, as they would be given."""
-    told = {"sizes": tuple(map(str, config.sizes)), "window": str(config.window)}
-    return [(name, number(told.get(name, getattr(config, name)))) for name in config.to_json()]
+    texts = {"sizes": tuple(map(str, config.sizes)), "window": str(config.window)}
+    return [(name, number(texts.get(name, getattr(config, name)))) for name in config.to_json()]
 
 
 def telemetry_facts(telemetry: Mapping[str, object]) -> Facts:

@@ -74,7 +74,7 @@ def temporary_beside(target: Path) -> Iterator[Path]:
         make_folder(target.parent)
         # a name of its own, short enough beside any other
         temporary = target.with_name(f".{target.name[:NAME]}.{secrets.token_hex(4)}{target.suffix}")
-        handle = _held(temporary)
+        handle = _locked(temporary)
     except OSError as error:
         raise _cannot_write(target, error) from error
     try:
@@ -129,7 +129,7 @@ def atomic_folder(target: str | Path) -> Iterator[Path]:
     try:
         temporary.mkdir(parents=True)
     except OSError as error:
-        raise UserError(f"cannot write {target}: {error.strerror}; choose another place") from error
+        raise _cannot_write(target, error) from error
     try:
         yield temporary
         for path in (*temporary.rglob("*"), temporary):
@@ -141,7 +141,7 @@ def atomic_folder(target: str | Path) -> Iterator[Path]:
         concerned = [name for name in (error.filename, error.filename2) if name is not None]
         if concerned and not any(Path(name).is_relative_to(temporary) for name in concerned):
             raise  # it speaks of another file
-        raise UserError(f"cannot write {target}: {error.strerror or error}; choose another place") from error
+        raise _cannot_write(target, error) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
@@ -156,8 +156,8 @@ def _copied_to(url: str) -> Iterator[Path]:
         write_url(url, temporary)
 
 
-def _held(path: Path) -> int:
-    """A new file, locked; who removes abandoned ones may have been faster, and then it is made again."""
+def _locked(path: Path) -> int:
+    """A new file, locked. It is made again if `remove_abandoned` has deleted it before it was locked."""
     while True:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
         with suppress(OSError):  # where there are no locks, nothing is taken for abandoned
@@ -181,7 +181,7 @@ def flush(path: Path) -> None:
 
 
 def write_text(target: str | Path, text: str) -> None:
-    """Write a text file atomically. File names may hold bytes that are no text: they are written as \\udcff."""
+    """Write a text file atomically. Bytes in file names that are not valid text are written as \\udcff."""
     with atomic_path(target) as path:
         path.write_text(text, encoding="utf-8", errors="backslashreplace")
 
@@ -210,3 +210,13 @@ def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, Any]], header: 
 
 def _no_formula(value: Any) -> Any:
     return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
+
+
+def import_parquet() -> tuple[Any, Any]:
+    """The modules `pyarrow` and `pyarrow.parquet`, which are an extra."""
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError:
+        raise UserError("a Parquet table takes pyarrow: pip install 'mhpatchcore[parquet]'") from None
+    return pyarrow, parquet

@@ -46,9 +46,9 @@ def parse_size(text: str) -> int:
     return int(float(match[1]) * UNITS[match[2].upper()])
 
 
-def in_words(size: int) -> str:
+def format_bytes(size: int) -> str:
     """
-    >>> in_words(612_345_678), in_words(4096), in_words(25 * 10**9)
+    >>> format_bytes(612_345_678), format_bytes(4096), format_bytes(25 * 10**9)
     ('612 MB', '4 kB', '25 GB')
     """
     unit, scale = ("GB", 1e9) if size >= 1e10 else ("MB", 1e6) if size >= 1e6 else ("kB", 1e3)

@@ -107,12 +107,12 @@ def late_blas_limited() -> Iterator[None]:
         restore()
 
 
-class Once(Generic[Out]):
+class Memoised(Generic[Out]):
     """A function that remembers its last few results; threads that ask together wait for one of them to make it.
 
     For what a process needs once: networks, sessions. `forget` lets go of them.
 
-    >>> double = Once(lambda x: [x, x])
+    >>> double = Memoised(lambda x: [x, x])
     >>> double(2) is double(2)
     True
     """

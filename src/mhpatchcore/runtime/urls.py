@@ -25,6 +25,8 @@ EXTRA, IN_EXTRA = "'mhpatchcore[remote]'", ("fsspec", "s3fs", "aiohttp")
 WAITS = (0.5, 2.0)  # seconds before a request is made again
 CONNECT_SECONDS, READ_SECONDS, MOST_SECONDS = 10, 30, 300
 DENIED = (401, 403)  # of HTTP, where another try changes nothing
+# keys under which the various stores report something that changes with a file's content
+VERSIONS = ("ETag", "etag", "md5Hash", "content_md5", "LastModified", "last_modified", "mtime", "updated")
 BLOCK = 2**16  # bytes of a header or of an archive's table that are asked for at a time
 
 
@@ -49,7 +51,7 @@ def read_url(
     url: str, kind: type[UserError] = UserError, start: int | None = None, stop: int | None = None
 ) -> bytes:
     """The bytes there, or some of them."""
-    content: bytes = _asked(url, kind, lambda system: system.cat_file(url, start=start, end=stop))
+    content: bytes = _request(url, kind, lambda system: system.cat_file(url, start=start, end=stop))
     return content
 
 
@@ -61,7 +63,7 @@ def open_url(url: str, kind: type[UserError] = UserError) -> BinaryIO:
 def write_url(url: str, file: Path) -> None:
     """Copy a file there, whole or not at all."""
     check_writable(url)
-    _asked(url, UserError, lambda system: system.put_file(str(file), url), "write")
+    _request(url, UserError, lambda system: system.put_file(str(file), url), "write")
 
 
 def check_writable(url: str) -> None:
@@ -73,7 +75,7 @@ def check_writable(url: str) -> None:
 def remove_url(url: str) -> None:
     """Delete what is there, if anything is."""
     if size_and_state(url) is not None:
-        _asked(url, UserError, lambda system: system.rm_file(url), "delete")
+        _request(url, UserError, lambda system: system.rm_file(url), "delete")
 
 
 def files_below(url: str, pattern: bool = False) -> list[str]:
@@ -86,9 +88,9 @@ def files_below(url: str, pattern: bool = False) -> list[str]:
             return []
         return [str(system.unstrip_protocol(one)) for one in found]
 
-    scheme = url.partition(":")[0]  # s3a://, which is told as s3://
+    scheme = url.partition(":")[0]  # s3a://, which fsspec lists as s3://
     return sorted(
-        f"{scheme}:{one.partition(':')[2]}" for one in _asked(url, UserError, find) if one[-1] != "/"
+        f"{scheme}:{one.partition(':')[2]}" for one in _request(url, UserError, find) if one[-1] != "/"
     )
 
 
@@ -101,11 +103,12 @@ def size_and_state(url: str, kind: type[UserError] = UserError) -> tuple[int | N
         except FileNotFoundError:
             return None
 
-    info = _asked(url, kind, look)
+    info = _request(url, kind, look)
     if info is None:
         return None
-    told = ("ETag", "etag", "md5Hash", "content_md5", "LastModified", "last_modified", "mtime", "updated")
-    return info.get("size"), " ".join(str(info[key]) for key in ("size", *told) if info.get(key) is not None)
+    return info.get("size"), " ".join(
+        str(info[key]) for key in ("size", *VERSIONS) if info.get(key) is not None
+    )
 
 
 def join_url(url: str, name: str) -> str:
@@ -121,16 +124,16 @@ def join_url(url: str, name: str) -> str:
 
 
 class _Parts(io.RawIOBase):
-    """A file elsewhere: whatever is read is asked for. Its size is, when somebody goes to the end."""
+    """A file elsewhere, of which each read is a request of its own; its size is known from the start."""
 
     def __init__(self, url: str, kind: type[UserError]) -> None:
         self._url, self._kind, self._at = url, kind, 0
         found = size_and_state(url, kind)
         if found is None:
             raise kind(_missing(url))
-        self._size = found[0]
-        if self._size is None:
+        if found[0] is None:
             raise kind(f"the server of {url} does not say how large it is: copy it to this machine")
+        self._size = found[0]
 
     def readable(self) -> bool:
         return True
@@ -139,15 +142,10 @@ class _Parts(io.RawIOBase):
         return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        assert self._size is not None
         self._at = offset + (0, self._at, self._size)[whence]
         return self._at
 
-    def tell(self) -> int:
-        return self._at
-
     def readinto(self, buffer: Any) -> int:
-        assert self._size is not None
         stop = min(self._at + len(buffer), self._size)
         if self._at >= stop:
             return 0
@@ -159,8 +157,8 @@ class _Parts(io.RawIOBase):
         return len(content)
 
 
-def _asked(url: str, kind: type[UserError], request: Callable[[Any], Out], doing: str = "read") -> Out:
-    """What a request to the system of a URL gives."""
+def _request(url: str, kind: type[UserError], request: Callable[[Any], Out], doing: str = "read") -> Out:
+    """The answer to a request, which is made again where a failure may pass; errors are one line for the user."""
     for wait in (*WAITS, None):
         try:
             return request(_system(url))

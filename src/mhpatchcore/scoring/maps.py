@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
 from math import ceil, floor
+from typing import NamedTuple
 
 import numpy as np
 
@@ -30,15 +31,39 @@ TINY = 1e-6
 LEAST_SHARE = 0.5  # of what lies around a pixel: with less it is beyond the edge
 
 
+class Box(NamedTuple):
+    """A rectangle of pixels; bottom and right are the first row and column behind it.
+
+    >>> box = Box(top=10, left=20, bottom=14, right=50)
+    >>> box.xyxy, box.xywh
+    ((20, 10, 50, 14), (20, 10, 30, 4))
+    """
+
+    top: int
+    left: int
+    bottom: int
+    right: int
+
+    @property
+    def xyxy(self) -> tuple[int, int, int, int]:
+        """Left, top, right, bottom, as Pillow and supervision have it."""
+        return self.left, self.top, self.right, self.bottom
+
+    @property
+    def xywh(self) -> tuple[int, int, int, int]:
+        """Left, top, width, height, as OpenCV and COCO have it."""
+        return self.left, self.top, self.right - self.left, self.bottom - self.top
+
+
 @dataclass(frozen=True)
 class Region:
-    """A connected area of a mask: its box (top, left, bottom, right), pixels, and where the map peaks in it.
+    """A connected area of a mask: its box, pixels, and where (row, column) the map peaks in it.
 
     `name` is that of the known defect it looks like, or "unknown", and `sure` how sure that is, from 0 to 1;
     both are None for a model that knows no defects.
     """
 
-    box: tuple[int, int, int, int]
+    box: Box
     area: int
     peak: float
     peak_at: tuple[int, int]
@@ -205,7 +230,7 @@ def _region(inside: Mask, heat: Floats, top: int, left: int) -> Region:
     """A region that fills its box, of which `inside` says where it is."""
     row, column = np.unravel_index(np.where(inside, heat, -np.inf).argmax(), inside.shape)
     return Region(
-        box=(top, left, top + inside.shape[0], left + inside.shape[1]),
+        box=Box(top, left, top + inside.shape[0], left + inside.shape[1]),
         area=int(inside.sum()),
         peak=float(heat[row, column]),
         peak_at=(top + int(row), left + int(column)),
@@ -232,7 +257,7 @@ def _root(joined: list[int], part: int) -> int:
 
 
 def _together(one: Region, other: Region) -> Region:
-    box = (
+    box = Box(
         min(one.box[0], other.box[0]),
         min(one.box[1], other.box[1]),
         max(one.box[2], other.box[2]),

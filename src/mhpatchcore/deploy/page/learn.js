@@ -83,6 +83,7 @@ function actions(fresh) {
       ),
       learn,
     ),
+    teaching(),
     h(
       "section",
       { class: "card" },
@@ -96,6 +97,29 @@ function actions(fresh) {
       ),
       h("label", { class: "check" }, use, ` Add the scores of ${counted(ids.length, "chosen good part")}`),
       h("button", { type: "button", id: "recalibrate-go", onclick: recalibrate }, "Preview the threshold"),
+    ),
+  );
+}
+
+function teaching() {
+  const defects = state.labels.filter((one) => one.label === "defect");
+  const name = h("input", { type: "text", id: "defect-name", maxlength: "100", placeholder: "as their notes say" });
+  const teach = () =>
+    propose(`Teach ${counted(defects.length, "defect")}`, {
+      action: "teach",
+      ids: defects.map((one) => one.id),
+      name: name.value.trim(),
+    });
+  return h(
+    "section",
+    { class: "card" },
+    h("h3", {}, "Teach defects"),
+    h("p", { class: "muted" }, "Parts that look like them are rejected, and named. Those it knows are left out."),
+    h("label", { class: "field" }, h("span", {}, "What they are called"), name),
+    h(
+      "button",
+      { type: "button", id: "teach-go", disabled: defects.length === 0, onclick: teach },
+      defects.length ? `Preview teaching ${counted(defects.length, "defect")}` : "No labelled defects",
     ),
   );
 }

@@ -7,7 +7,7 @@ import { propose } from "./propose.js";
 import { on, state } from "./state.js";
 import { history, versions } from "./versions.js";
 
-let [rates, drift, kept, newest] = [[], null, null, null];
+let [rates, choices, drift, kept, newest] = [[], [], null, null, null];
 let step = null; // of the slider; null is the model's own rate
 let loading = 0;
 
@@ -32,13 +32,14 @@ export async function loadAll(again = false) {
   try {
     const found = await Promise.all([
       json(`${path}/rates`),
+      json(`${path}/choices`),
       json(`${path}/drift`),
       json(`${path}/versions`),
       json(path),
       json(`/v1/parts?limit=1&model=${encodeURIComponent(name)}`),
     ]);
     if (mine !== loading) return;
-    [rates, drift, kept, state.details, [newest]] = found;
+    [rates, choices, drift, kept, state.details, [newest]] = found;
     newest = newest?.id;
     if (!again || document.activeElement?.id !== "rate-slider") draw(); // a slider in somebody's hand stays
   } catch (error) {
@@ -167,6 +168,28 @@ function threshold() {
     ),
     told,
     set,
+    choiceTable(),
+  );
+}
+
+// the usual rates and the one in use, with what each finds of the labelled defects
+function choiceTable() {
+  const known = choices[0]?.of;
+  const names = ["Good parts rejected", "Threshold", ...(known ? ["Defects found"] : [])];
+  const row = (one) =>
+    h(
+      "tr",
+      { ...(one.in_use && { class: "in-use", "aria-current": "true" }) },
+      h("td", {}, percent(one.false_alarm), one.in_use && h("span", { class: "tag" }, "in use")),
+      h("td", {}, num(one.threshold)),
+      known && h("td", {}, `${one.found} of ${one.of}`),
+    );
+  return h(
+    "table",
+    { id: "choices" },
+    known && h("caption", {}, "Labelled defects count by the scores that they had when they were labelled."),
+    h("thead", {}, h("tr", {}, ...names.map((name) => h("th", { scope: "col" }, name)))),
+    h("tbody", {}, ...choices.map(row)),
   );
 }
 

@@ -10,6 +10,7 @@ const PHASES = {
   bank: "choosing what to remember",
   select: "choosing what to remember",
   calibrate: "calibrating",
+  teach: "looking at the defects",
   score: "trying it on every labelled part",
 };
 const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));

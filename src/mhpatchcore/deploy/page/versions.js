@@ -10,6 +10,7 @@ const DEEDS = {
   merge: "Merged",
   undo: "Taken back",
   learn: "Learnt",
+  teach: "Taught",
   recalibrate: "Recalibrated",
   threshold: "Another threshold",
   found: "Put there by hand",

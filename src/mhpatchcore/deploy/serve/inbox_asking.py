@@ -9,10 +9,10 @@ from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, Request
 
-from mhpatchcore.deploy.inbox import NoSuchPartError
-from mhpatchcore.deploy.inbox_change import ModelChangedError, NotWrittenError
-from mhpatchcore.deploy.inbox_file import InboxError
-from mhpatchcore.deploy.inbox_jobs import Jobs, NoSuchJobError, NotReadyError
+from mhpatchcore.deploy.inbox.change import ModelChangedError, NotWrittenError
+from mhpatchcore.deploy.inbox.file import InboxError
+from mhpatchcore.deploy.inbox.jobs import Jobs, NoSuchJobError, NotReadyError
+from mhpatchcore.deploy.inbox.parts import NoSuchPartError
 from mhpatchcore.deploy.serve.bodies import json_of
 from mhpatchcore.deploy.serve.refusals import Refused, of_user_error, unknown, unreadable
 from mhpatchcore.deploy.serve.service import Service

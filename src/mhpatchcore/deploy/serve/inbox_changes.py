@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 
-from mhpatchcore.deploy.inbox_change import ModelChangedError, recover
-from mhpatchcore.deploy.inbox_jobs import Job
-from mhpatchcore.deploy.inbox_loop import Request as Asked
-from mhpatchcore.deploy.inbox_loop import accept, propose
-from mhpatchcore.deploy.inbox_versions import versions
+from mhpatchcore.calibration.choices import Choice, choices
+from mhpatchcore.deploy.inbox.change import ModelChangedError, recover
+from mhpatchcore.deploy.inbox.jobs import Job
+from mhpatchcore.deploy.inbox.proposals import Request as Asked
+from mhpatchcore.deploy.inbox.proposals import accept, propose
+from mhpatchcore.deploy.inbox.versions import versions
 from mhpatchcore.deploy.serve import inbox_schema as schema
 from mhpatchcore.deploy.serve.inbox_asking import Known, Working, done, object_of, text_of
 from mhpatchcore.deploy.serve.refusals import Refused, unreadable
@@ -44,6 +46,7 @@ async def preview(name: str, request: Request, service: Known, jobs: Working) ->
             false_alarm=_rate(asked),
             instead=asked.get("instead") is True,
             version=_version(asked),
+            name=text_of(asked, "name"),
             who=text_of(asked, "who"),
             note=text_of(asked, "note"),
         )
@@ -96,6 +99,21 @@ async def set_threshold(name: str, request: Request, service: Known, jobs: Worki
         return JSONResponse(_preview(proposal.preview.to_json()))
     await _put(service, jobs, served.path, wanted, _seen(asked))
     return JSONResponse(service.facts(service.models[name]))
+
+
+@router.get("/models/{name}/choices", responses=schema.answers(list[Choice], 404, 503))
+async def all_choices(name: str, service: Known, jobs: Working) -> JSONResponse:
+    """The usual rates of false alarms and the one in use: thresholds, and how many labelled defects each finds.
+
+    Defects count by the scores that they had when they were labelled.
+    """
+    calibration = service.models[name].detector.calibration
+
+    def found() -> list[dict[str, Any]]:
+        defects = [one.score for one in jobs.inbox.parts(name, "defect") if one.score is not None]
+        return [asdict(one) for one in choices(calibration, defects or None)]
+
+    return JSONResponse(representable(await done(found)))
 
 
 @router.get("/models/{name}/versions", responses=schema.answers(schema.VersionsAnswer, 404, 503))

@@ -9,8 +9,8 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import JSONResponse, Response
 from PIL import Image
 
-from mhpatchcore.deploy.inbox import Inbox, Label, NoSuchPartError, Part, Said
-from mhpatchcore.deploy.inbox_jobs import Jobs
+from mhpatchcore.deploy.inbox.jobs import Jobs
+from mhpatchcore.deploy.inbox.parts import Inbox, Label, NoSuchPartError, Part, Said
 from mhpatchcore.deploy.serve import inbox_changes
 from mhpatchcore.deploy.serve import inbox_schema as schema
 from mhpatchcore.deploy.serve.bodies import images_of

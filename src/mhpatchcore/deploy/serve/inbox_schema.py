@@ -61,7 +61,7 @@ class PreviewAnswer(BaseModel):
     """
 
     model_config = ConfigDict(extra="allow")
-    action: Literal["learn", "recalibrate", "undo"]
+    action: Literal["learn", "teach", "recalibrate", "undo"]
     model_sha256: str
     version: int | None
     threshold_before: float | None
@@ -80,7 +80,7 @@ class JobAnswer(BaseModel):
     model_config = ConfigDict(extra="allow")
     id: str
     model: str
-    action: Literal["learn", "recalibrate", "undo"]
+    action: Literal["learn", "teach", "recalibrate", "undo"]
     state: Literal["queued", "running", "ready", "accepting", "accepted", "discarded", "failed"]
     progress: ProgressAnswer
     error: str | None
@@ -155,11 +155,12 @@ SEEN: dict[str, Any] = {"type": "string", "description": "The sha256 of the mode
 PREVIEW_BODY = _body(
     _json(
         {
-            "action": {"type": "string", "enum": ["learn", "recalibrate", "undo"]},
+            "action": {"type": "string", "enum": ["learn", "teach", "recalibrate", "undo"]},
             "ids": {"type": "array", "items": {"type": "integer"}},
             "false_alarm": RATE,
             "instead": {"type": "boolean"},
             "version": VERSION,
+            "name": TEXT,
             "who": TEXT,
             "note": TEXT,
         },

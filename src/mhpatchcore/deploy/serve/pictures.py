@@ -19,14 +19,15 @@ from mhpatchcore.deploy.serve.parts import Part
 from mhpatchcore.deploy.serve.refusals import unknown
 from mhpatchcore.deploy.serve.registry import Served
 from mhpatchcore.detector import Detector
-from mhpatchcore.inputs.window import Window, load_pixels
+from mhpatchcore.inputs.loading import load_pixels
+from mhpatchcore.inputs.window import Window
 from mhpatchcore.inspection.camera import typical_file
 from mhpatchcore.inspection.evidence import Evidence, NormalPatch, Place, explain
 from mhpatchcore.model.value import Model
-from mhpatchcore.report.captions import heat_unit
 from mhpatchcore.report.drawing import (
     SCREEN,
     heat_layer,
+    heat_unit,
     outline_layer,
     overlay,
     screen_map,

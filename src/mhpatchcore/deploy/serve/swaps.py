@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from mhpatchcore.deploy.inbox_change import recover
+from mhpatchcore.deploy.inbox.change import recover
 from mhpatchcore.deploy.serve.images import as_source
 from mhpatchcore.deploy.serve.parts import Part
 from mhpatchcore.deploy.serve.registry import Registry, Served, Swap

@@ -125,7 +125,8 @@ async def score(
 async def rates(name: str, service: Known) -> JSONResponse:
     """What other rates of false alarms would mean, on the calibration scores and on the last parts."""
     served = service.models[name]
-    return JSONResponse(answers.rates(served.detector.calibration, service.observed.scores(served)))
+    calibration, recent = served.detector.calibration, service.observed.scores(served)
+    return JSONResponse(await asyncio.to_thread(answers.rates, calibration, recent))
 
 
 @router.get("/models/{name}/drift", responses=schema.problems(404))

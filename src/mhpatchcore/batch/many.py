@@ -1,0 +1,208 @@
+"""Many models: one for each product of a plant, each from the images in a folder of its own.
+
+A product is one task: it is fitted whole, where the task runs. Beside its model lies a record of what that was made of;
+run again, only products are fitted whose images or settings have changed, or whose model is gone. One that cannot be
+fitted is reported, and the others go on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from mhpatchcore.config import Config
+from mhpatchcore.detector import Detector
+from mhpatchcore.errors import ImageWarning, ModelFileError, UserError, in_one_line
+from mhpatchcore.fitting.execution import Execution
+from mhpatchcore.fitting.executor import Executor, Threads
+from mhpatchcore.inputs.datasets import GOOD
+from mhpatchcore.inputs.files import absolute_name, states_of
+from mhpatchcore.inputs.folders import SUFFIXES, has_suffix
+from mhpatchcore.inputs.sources import gather
+from mhpatchcore.model.file import load
+from mhpatchcore.runtime.files import write_text
+from mhpatchcore.runtime.urls import files_below, read_url, url_of
+
+# where a product's good parts are, if there
+PLACES = (*(f"train/{name}" for name in GOOD), *GOOD)
+LAYOUT = 1
+
+
+@dataclass(frozen=True)
+class Product:
+    """A product, and where images of good ones are."""
+
+    name: str
+    images: str
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What all products have in common, and where their models go; `workers` threads fit one of them."""
+
+    config: Config
+    out: str
+    weights: str | None = None
+    skip_broken: bool = False
+    all_good: bool = False
+    workers: int = 1
+
+    def model(self, product: Product) -> str:
+        return f"{self.out}/{product.name}.mhpc"
+
+    def record(self, product: Product) -> str:
+        return f"{self.out}/{product.name}.json"
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """What came of a product: its model's facts, or why there is none.
+
+    `seconds` its fit took, now or when it was `kept`. `odd` are images that lie far beyond all others.
+    """
+
+    product: str
+    model: str
+    images: int = 0
+    rows: int = 0
+    threshold: float | None = None
+    false_alarm: float | None = None
+    interval: tuple[float, float] | None = None
+    odd: tuple[str, ...] = ()
+    seconds: float = 0.0
+    warnings: tuple[str, ...] = ()
+    kept: bool = False
+    error: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def products_in(folder: str | Path) -> list[Product]:
+    """A product for every folder below, from its folder of good parts, or all of it."""
+    url = url_of(folder)
+    found = _products_at(url) if url else _products_of(Path(absolute_name(folder)))
+    if not found:
+        raise UserError(f"there are no folders with images in {url or folder}: it wants one for each product")
+    return found
+
+
+def _products_of(folder: Path) -> list[Product]:
+    if not folder.is_dir():
+        raise UserError(f"there is no folder {folder}; check the path")
+    inside = sorted(one for one in folder.iterdir() if one.is_dir() and not one.name.startswith("."))
+    return [
+        Product(one.name, str(next((one / place for place in PLACES if (one / place).is_dir()), one)))
+        for one in inside
+    ]
+
+
+def _products_at(url: str) -> list[Product]:
+    top = url.rstrip("/")
+    below = [one[len(top) + 1 :] for one in files_below(url) if has_suffix(one, SUFFIXES)]
+    names = sorted({one.partition("/")[0] for one in below if "/" in one})
+    found = []
+    for name in names:
+        places = [f"{name}/{place}" for place in PLACES]
+        place = next((at for at in places if any(one.startswith(f"{at}/") for one in below)), name)
+        found.append(Product(name, f"{top}/{place}"))
+    return found
+
+
+def fit_products(recipe: Recipe, products: Sequence[Product], executor: Executor) -> Iterator[Fitted]:
+    """Fit every product, and tell each when it is done, in their order."""
+    if isinstance(executor, Threads):  # one after the other, on all cores
+        recipe, executor = replace(recipe, workers=executor.workers), Threads(1)
+    executor.check(None, next((one for product in products for one in _first_image(product)), None))
+    return map(_seen_here, executor.map(partial(fit_product, recipe), products))
+
+
+def _first_image(product: Product) -> list[str | Path]:
+    with suppress(UserError):
+        return [one for one in gather(product.images).images[:1] if isinstance(one, str | Path)]
+    return []
+
+
+def _seen_here(one: Fitted) -> Fitted:
+    """Refuse a model that a worker has written where this machine cannot see it."""
+    if one.error is None and not url_of(one.model) and not Path(one.model).is_file():
+        where = "is another folder for some workers: name a place that all of them share"
+        return replace(one, error=f"{Path(one.model).parent} {where}")
+    return one
+
+
+def fit_product(recipe: Recipe, product: Product) -> Fitted:
+    """The task: a product's model, unless it is there and nothing has changed."""
+    try:
+        key = _key(recipe, product)
+        return _kept(recipe, product, key) or _fitted(recipe, product, key)
+    except Exception as error:  # whatever it is, the others go on
+        why = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {in_one_line(error)}"
+        return Fitted(product.name, recipe.model(product), error=why)
+
+
+def _fitted(recipe: Recipe, product: Product, key: str) -> Fitted:
+    warned: list[str] = []
+    started = perf_counter()
+    with warnings.catch_warnings(record=True) as raised:
+        warnings.simplefilter("default", ImageWarning)
+        execution = Execution(workers=recipe.workers, skip_broken=recipe.skip_broken, warn=warned.append)
+        study = Detector.study(
+            product.images,
+            recipe.config,
+            weights=recipe.weights,
+            name=product.name,
+            all_good=recipe.all_good,
+            execution=execution,
+        )
+    warned += [str(one.message) for one in raised if issubclass(one.category, ImageWarning)]
+    study.detector.save(recipe.model(product))
+    record = {"key": key, "seconds": round(perf_counter() - started, 2), "warnings": warned}
+    write_text(recipe.record(product), json.dumps(record, indent=1) + "\n")
+    return _facts(study.detector, recipe, product, record)
+
+
+def _kept(recipe: Recipe, product: Product, key: str) -> Fitted | None:
+    """The model that is there, if it was made of the same."""
+    place = recipe.record(product)
+    with suppress(OSError, UserError, ValueError, TypeError, KeyError):
+        record = dict(json.loads(read_url(place) if url_of(place) else Path(place).read_bytes()))
+        if record["key"] != key:
+            return None
+        with suppress(ModelFileError):  # it is gone, damaged or of another version
+            detector = Detector(load(Path(recipe.model(product))))
+            return replace(_facts(detector, recipe, product, record), kept=True)
+    return None
+
+
+def _key(recipe: Recipe, product: Product) -> str:
+    """All that decides a product's model, but for this version of the program."""
+    found = gather(product.images)
+    images = [one for one in found.images if isinstance(one, str | Path)]
+    weights = (recipe.weights, *states_of([recipe.weights])) if recipe.weights else None
+    parts = [LAYOUT, recipe.config.to_json(), weights, recipe.skip_broken, found.names, states_of(images)]
+    return hashlib.sha256(json.dumps(parts, default=str).encode()).hexdigest()
+
+
+def _facts(detector: Detector, recipe: Recipe, product: Product, record: Mapping[str, Any]) -> Fitted:
+    calibration, judged = detector.calibration, detector.calibration.n > 0
+    return Fitted(
+        product.name,
+        recipe.model(product),
+        images=detector.model.n_learnt,
+        rows=detector.model.rows,
+        threshold=detector.threshold if judged else None,
+        false_alarm=calibration.expected_rate if judged else None,
+        interval=calibration.interval if judged else None,
+        odd=tuple(detector.model.odd_images),
+        seconds=float(record["seconds"]),
+        warnings=tuple(map(str, record["warnings"])),
+    )

@@ -1,0 +1,217 @@
+"""Batch scoring: images become rows of Parquet files, part by part, on this machine or on a cluster.
+
+The result is a folder, results.parquet/part-00000.parquet and so on, which tools for tables read as one. A part knows
+what it was made of: the model, the images and their files' states. Run again, what is done is kept. A worker reads the
+model once, and scores with one thread; only names and counts travel.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from mhpatchcore.batch.table import Table
+from mhpatchcore.detector import Detector
+from mhpatchcore.errors import ImageError, ModelFileError
+from mhpatchcore.fitting.executor import Executor, Threads
+from mhpatchcore.fitting.plan import cut
+from mhpatchcore.inputs.files import absolute_name, states_of
+from mhpatchcore.inputs.sources import ImageLike, content_hash, fetched
+from mhpatchcore.model.file import from_bytes, read_file
+from mhpatchcore.report.drawing import save_picture, triptych
+from mhpatchcore.result import UNREADABLE, Result
+from mhpatchcore.runtime.parallel import Memoised, ordered_map
+from mhpatchcore.runtime.urls import url_of
+
+PART = 256  # images
+LAYOUT = 1
+FETCHED_AT_ONCE = 4
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What every task needs: where the model is, its hash, where parts go. `threads` score side by side."""
+
+    model: str
+    sha256: str
+    out: str
+    full_size: bool = False
+    threads: int = 1
+
+    @staticmethod
+    def of(model: str | Path, out: str | Path, full_size: bool = False) -> Batch:
+        content, _ = read_file(Path(model))
+        sha256 = hashlib.sha256(content).hexdigest()
+        return Batch(absolute_name(model), sha256, absolute_name(out), full_size)
+
+    @property
+    def detector(self) -> Detector:
+        """The model, read once by each process."""
+        return _detectors(self.model, self.sha256)
+
+    @property
+    def table(self) -> Table:
+        return Table(self.out)
+
+
+@dataclass(frozen=True)
+class Part:
+    """Images that make one file, and where their pictures go: a path for each, or none at all."""
+
+    number: int
+    images: tuple[str, ...]
+    heatmaps: tuple[str, ...] = ()
+    masks: tuple[str, ...] = ()
+
+    def only(self, some: Sequence[int]) -> Part:
+        """Some of its images."""
+        lists = (self.images, self.heatmaps, self.masks)
+        return Part(self.number, *(tuple(one[i] for i in some) if one else () for one in lists))
+
+
+@dataclass(frozen=True)
+class Done:
+    """What came of a part: how many images got which verdict, and how many were scored; the others were before."""
+
+    images: int
+    verdicts: Mapping[str, int]
+    scored: int
+
+
+def score_batch(
+    batch: Batch,
+    images: Sequence[str | Path],
+    executor: Executor,
+    heatmaps: Mapping[str, Path] | None = None,
+    masks: Mapping[str, Path] | None = None,
+) -> Iterator[Done]:
+    """Score images into the batch's folder; yields what came of each part, in their order.
+
+    Pictures go where `heatmaps` and `masks` say, by the images' names. In the table names are absolute.
+    """
+    parts = [
+        Part(
+            number, tuple(map(absolute_name, some)), *(_pictures(some, paths) for paths in (heatmaps, masks))
+        )
+        for number, some in enumerate(cut(images, PART))
+    ]
+    if isinstance(executor, Threads):  # one part after the other, on all cores
+        batch, executor = replace(batch, threads=executor.workers), Threads(1)
+    executor.check(None, parts[0].images[0] if parts else None)
+    record = {"layout": LAYOUT, "model": batch.sha256, "images": len(images), "parts": len(parts)}
+    batch.table.begin(record)
+    yield from executor.map(partial(score_part, batch), parts)
+    batch.table.finish(record, len(parts))
+
+
+def score_part(batch: Batch, part: Part) -> Done:
+    """The task: a part's file, unless it is there and nothing has changed.
+
+    Images that could not be read are tried again: the network may have been down.
+    """
+    key, table = _key(batch, part), batch.table
+    rows = table.rows(part.number, key)
+    if rows is None:
+        rows = _rows(batch, part)
+        table.write(part.number, rows, key)
+        return _done(rows, len(rows))
+    broken = [i for i, row in enumerate(rows) if row["verdict"] == UNREADABLE]
+    again = zip(broken, _rows(batch, part.only(broken)), strict=True) if broken else ()
+    better = {i: row for i, row in again if row["verdict"] != UNREADABLE}
+    if better:
+        rows = [better.get(i, row) for i, row in enumerate(rows)]
+        table.write(part.number, rows, key)
+    return _done(rows, len(better))
+
+
+def _done(rows: Sequence[Mapping[str, Any]], scored: int) -> Done:
+    return Done(len(rows), dict(Counter(row["verdict"] for row in rows)), scored)
+
+
+def _pictures(images: Sequence[str | Path], paths: Mapping[str, Path] | None) -> tuple[str, ...]:
+    return tuple(absolute_name(paths[str(image)]) for image in images) if paths else ()
+
+
+def _rows(batch: Batch, part: Part) -> list[dict[str, Any]]:
+    detector = batch.detector
+    jobs = [
+        _Job(image, *(paths[i] if paths else None for paths in (part.heatmaps, part.masks)))
+        for i, image in enumerate(part.images)
+    ]
+    elsewhere = any(url_of(job.source) for job in jobs)
+    ready = ordered_map(_with_content, jobs, FETCHED_AT_ONCE) if elsewhere else map(_with_content, jobs)
+    return list(ordered_map(partial(_row, detector, batch.full_size), ready, batch.threads))
+
+
+@dataclass(frozen=True, eq=False)
+class _Job:
+    """An image and where its pictures go; its content or why it cannot be had."""
+
+    source: str
+    heatmap: str | None
+    mask: str | None
+    content: ImageLike | ImageError | None = None
+
+
+def _with_content(job: _Job) -> _Job:
+    """Files elsewhere are asked for ahead, so that no core waits for the network."""
+    if not url_of(job.source):
+        return job
+    try:
+        return replace(job, content=fetched(job.source))
+    except ImageError as error:
+        return replace(job, content=error)
+
+
+def _row(detector: Detector, full_size: bool, job: _Job) -> dict[str, Any]:
+    started = perf_counter()
+    row: dict[str, Any] = {"image": str(job.source), "verdict": UNREADABLE, "error": None}
+    try:
+        if isinstance(job.content, ImageError):
+            raise job.content
+        image = fetched(job.source if job.content is None else job.content)
+        row["sha256"] = content_hash(image)
+        result = next(detector.score_many([image], workers=1))
+        assert result is not None
+        row |= _columns(result)
+        if job.heatmap is not None:
+            save_picture(job.heatmap, triptych(image, result, full_size))
+        if job.mask is not None:
+            save_picture(job.mask, result.mask.astype("uint8") * 255)
+    except ImageError as error:
+        row |= {"verdict": UNREADABLE, "error": str(error)}
+    return row | {"seconds": perf_counter() - started}
+
+
+def _columns(result: Result) -> dict[str, Any]:
+    facts = result.to_json()
+    boxes = [[int(edge) for edge in region["box"]] for region in facts["regions"]]
+    kept = {name: facts[name] for name in ("score", "threshold", "p_value", "verdict", "defect")}
+    return kept | {"regions": len(boxes), "boxes": boxes}
+
+
+def _key(batch: Batch, part: Part) -> str:
+    """All that decides a part's content."""
+    pictures = [part.heatmaps, part.masks, batch.full_size]
+    parts = [LAYOUT, batch.sha256, part.images, states_of(part.images), pictures]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def _loaded(model: str, sha256: str) -> Detector:
+    try:
+        content, name = read_file(Path(model))
+    except ModelFileError as error:
+        raise ModelFileError(f"{error} (every worker reads it: put it where all of them can)") from error
+    if hashlib.sha256(content).hexdigest() != sha256:
+        raise ModelFileError(f"{name} is not the same file for every worker: copy it again")
+    return Detector(from_bytes(content, name))
+
+
+_detectors = Memoised(_loaded)

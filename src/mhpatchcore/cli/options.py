@@ -1,0 +1,97 @@
+"""Arguments and options that several commands share. Those about how the work is done are in `command`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from mhpatchcore.config import parse_share
+from mhpatchcore.errors import UserError
+
+RUN = "How the work is done"  # it changes nothing in a model
+
+
+def share_parser(flag: str) -> Callable[[str], float]:
+    """Reads the value of a flag that asks for a share or a rate, such as 5% or 0.05."""
+
+    def parse(text: str) -> float:
+        try:
+            return parse_share(text)
+        except ValueError:
+            raise UserError(f"{flag} takes a share such as 5% or 0.05, not '{text}'") from None
+
+    return parse
+
+
+def share(flag: str, help: str) -> Any:
+    """An option whose value is a share."""
+    return typer.Option(flag, parser=share_parser(flag), metavar="SHARE", help=help)
+
+
+def listed(text: str) -> tuple[str, ...]:
+    """Names separated by commas.
+
+    >>> listed("mh, patchcore,")
+    ('mh', 'patchcore')
+    """
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+Model = Annotated[Path, typer.Argument(help="A model file written by `fit`.")]
+SameModelOutput = Annotated[
+    Path, typer.Option("--output", "-o", help="The model file to write; it can be the same one.")
+]
+Stack = Annotated[
+    bool,
+    typer.Option(
+        "--stack",
+        help="The images are two or three folders, or patterns in quotes, with frames of the same parts, matched by "
+        "name.",
+    ),
+]
+Every = Annotated[
+    int,
+    typer.Option("--every", min=1, metavar="N", help="Take every N-th frame of a video.", show_default=False),
+]
+AllGood = Annotated[
+    bool, typer.Option("--all-good", help="All images are of good parts, whatever their folders are called.")
+]
+OtherProduct = Annotated[
+    bool, typer.Option("--other-product", help="Let the model take the place of one of another product.")
+]
+FalseAlarm = Annotated[
+    float | None,
+    share(
+        "--false-alarm",
+        "Share of good parts that may be rejected, such as 1% or 0.01 (default: as the model has it).",
+    ),
+]
+Masks = Annotated[
+    str | None,
+    typer.Option(
+        metavar="MASKS",
+        help="Where the defects are: a folder of masks with the images' names, or a .csv file of boxes "
+        "(image,top,left,bottom,right). Default: where the model sees them.",
+    ),
+]
+Weights = Annotated[
+    Path | None, typer.Option(help="A local weights file for the backbone (.safetensors, .pth).")
+]
+Cluster = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster",
+        metavar="WHERE",
+        help="Run on a Dask cluster: tcp://host:8786, the address of its scheduler, or local:N, N processes here.",
+        rich_help_panel=RUN,
+    ),
+]
+TokenFile = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="A file that holds the token of the service, which every request gives."
+    ),
+]

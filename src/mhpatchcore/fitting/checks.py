@@ -1,0 +1,246 @@
+"""Checks of the training images: which stand apart from the rest, and how well the bank covers their patches.
+
+A bad part among the good ones would teach the bank its defect.
+
+Each patch is compared with bank rows of other images. Two photos of one defect would vouch for each other, so the
+image that comes nearest to a patch does not count either:
+
+    a₂(u) = min { ‖z(u) − m‖² : m from neither u's own image nor the one with the nearest such row }
+
+An image's suspicion is the maximum of its smoothed map of a₂, the way `map-max` scores an image.
+Coverage is what is left of the distance of all patches to their nearest row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import zip_longest
+from math import inf
+from typing import Any
+
+import numpy as np
+
+from mhpatchcore.backbone.stored import StoredImage, stored_inside, stored_maps, views_at
+from mhpatchcore.bank.patches import Patches
+from mhpatchcore.config import Config, parse_share
+from mhpatchcore.errors import UserError
+from mhpatchcore.fitting.calibrating import Banked
+from mhpatchcore.fitting.execution import Execution
+from mhpatchcore.fitting.plan import cut, images_at_once
+from mhpatchcore.fitting.tasks import load_patches, put_metric, put_patches, whitened
+from mhpatchcore.inputs.sources import ImageLike
+from mhpatchcore.metric.distances import distances_to_nearest
+from mhpatchcore.runtime.arrays import Floats, Indices
+from mhpatchcore.runtime.store import Store
+from mhpatchcore.scoring.combining import Rule, combined_peak
+from mhpatchcore.scoring.graph import EXCLUDED
+from mhpatchcore.scoring.maps import ViewScores
+from mhpatchcore.scoring.score import layers_feed, load_head, put_head
+
+LARGEST_SHARE = 0.5
+SHOWN = 24
+LEVELS = (0.5, 0.9, 0.99, 1.0)  # quantiles of the coverage
+
+
+@dataclass(frozen=True)
+class ImageChecks:
+    """What a fit should find out about its images. Only `exclude` changes the model.
+
+    Parameters
+    ----------
+    rank
+        Order the images by suspicion.
+    exclude
+        Leave out the most suspicious ones: a number of them (int) or a share (float).
+    coverage
+        Measure how well the bank covers the patches.
+    """
+
+    rank: bool = False
+    exclude: int | float = 0
+    coverage: bool = False
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.exclude <= (1 if isinstance(self.exclude, float) else inf):
+            raise UserError(
+                f"what to exclude is a number of images or a share of them, such as 5 or 5 %, not {self.exclude}"
+            )
+
+    @property
+    def ranks(self) -> bool:
+        """Whether the images must be put in order."""
+        return self.rank or self.exclude > 0
+
+    def to_exclude(self, n: int) -> int:
+        """How many of n images are to be left out; never more than half of them.
+
+        >>> ImageChecks(exclude=0.05).to_exclude(210), ImageChecks(exclude=4).to_exclude(210)
+        (10, 4)
+        """
+        count = round(self.exclude * n) if isinstance(self.exclude, float) else self.exclude
+        if count > LARGEST_SHARE * n:
+            raise UserError(
+                f"cannot leave {count} of {n} images out as suspicious: at most half, or they are the normal ones"
+            )
+        return count
+
+
+@dataclass(frozen=True, eq=False)
+class Ranking:
+    """Training images by their index, the most suspicious first, with scores (n,).
+
+    `maps` are the views of the first few of them, with their patches' scores.
+    """
+
+    images: tuple[int, ...]
+    scores: Floats
+    maps: tuple[tuple[ViewScores, ...], ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Suspect:
+    """A training image by name, how suspicious it is, and that as a multiple of the typical (median) image.
+
+    `source` is the image as it was given, and `views` have its patches' scores, or None where not kept.
+    """
+
+    name: str
+    score: float
+    times_typical: float
+    excluded: bool
+    source: ImageLike
+    views: tuple[ViewScores, ...] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "image": self.name,
+            "score": self.score,
+            "times_typical": self.times_typical,
+            "excluded": self.excluded,
+        }
+
+
+def rank_images(
+    store: Store, images: Sequence[StoredImage], banks: Sequence[Banked], execution: Execution
+) -> Ranking:
+    """Images of the store by how far they stand apart; the first ones with their patch scores."""
+    heads = tuple(put_head(store, bank.head.table_graph, bank.origin[:, 0]) for bank in banks)
+    rule = Rule.of([bank.head for bank in banks])
+    found: list[tuple[float, int]] = []
+    kept: dict[int, tuple[ViewScores, ...]] = {}
+    results = execution.runs_on.map(partial(_stands_apart, store, heads, rule), images)
+    for image, result in execution.track("rank", zip(images, results, strict=True), len(images)):
+        if result is not None:
+            score, kept[image.image] = result
+            found.append((score, image.image))
+            found.sort(key=lambda one: -one[0])
+            for _, unlikely in found[SHOWN:]:
+                kept.pop(unlikely, None)
+    return Ranking(
+        tuple(image for _, image in found),
+        np.array([score for score, _ in found], np.float32),
+        tuple(kept[image] for _, image in found[:SHOWN]),
+    )
+
+
+def _stands_apart(
+    store: Store, heads: tuple[str, ...], rule: Rule, image: StoredImage
+) -> tuple[float, tuple[ViewScores, ...]] | None:
+    """An image's suspicion, and its views; None where the bank knows no other image."""
+    views = distances_apart(store, heads, rule, image)
+    return None if views is None else (combined_peak(views), tuple(views))
+
+
+def distances_apart(
+    store: Store, heads: tuple[str, ...], rule: Rule, image: StoredImage
+) -> list[ViewScores] | None:
+    """a₂ of an image's patches in all its views; None where the bank knows no other image.
+
+    Where it knows but one other image, that one is heard.
+    """
+    found = []
+    for scale, (views, key) in enumerate(zip(image.scales, heads, strict=True)):
+        session, images = load_head(store, key)
+        others = images != image.image
+        if not others.any():
+            return None
+        for view in views:
+            layers, inside = stored_maps(store, view), stored_inside(store, view)
+            feed = layers_feed(layers) | {"penalty": np.where(others, np.float32(0), EXCLUDED)}
+            (distances,) = session.run(["distances"], feed)  # (K, h·w)
+            apart = second_image(distances, images).reshape(layers[0].shape[1:])
+            found.append(rule.view(scale, view.where, inside, apart))
+    return found
+
+
+def second_image(distances: Floats, images: Indices) -> Floats:
+    """The least of the distances (K, n) to rows of images (K,), without the image that comes nearest: (n,)."""
+    nearest = distances.argmin(axis=0)
+    first = distances.min(axis=0)
+    second = np.where(images[:, None] == images[nearest][None], EXCLUDED, distances).min(axis=0)
+    least: Floats = np.maximum(np.where(second < EXCLUDED / 2, second, first), 0)
+    return least
+
+
+def named_suspects(
+    ranking: Ranking, images: Sequence[ImageLike], names: Sequence[str], excluded: Collection[int]
+) -> tuple[Suspect, ...]:
+    """The ranking with names, the most suspicious first."""
+    typical = float(np.median(ranking.scores)) if len(ranking.scores) else 1.0
+    return tuple(
+        Suspect(names[i], float(score), float(score) / max(typical, 1e-12), i in excluded, images[i], views)
+        for i, score, views in zip_longest(ranking.images, ranking.scores, ranking.maps)
+    )
+
+
+def parse_exclusion(text: str) -> int | float:
+    """A number of images, or a share of them.
+
+    >>> parse_exclusion("10"), parse_exclusion("5%"), parse_exclusion("0.05")
+    (10, 0.05, 0.05)
+    """
+    try:
+        return parse_share(text) if "%" in text or "." in text else int(text)
+    except ValueError:
+        raise UserError(
+            f"`exclude_suspicious=N` takes a number of images or a share, for example 10 or 5%, not '{text}'"
+        ) from None
+
+
+@dataclass(frozen=True, eq=False)
+class Coverage:
+    """Quantiles (chunks, len(LEVELS)) of the squared distances from a chunk's patches to their nearest bank row.
+
+    `images` (chunks,) counts the training images of each chunk, in the order in which they were read.
+    """
+
+    images: tuple[int, ...]
+    quantiles: Floats
+
+    def to_json(self) -> dict[str, Any]:
+        return {"levels": list(LEVELS), "images": list(self.images), "quantiles": self.quantiles.tolist()}
+
+
+def measure_coverage(
+    store: Store, images: Sequence[StoredImage], bank: Banked, config: Config, execution: Execution
+) -> Coverage:
+    """Compare all training patches with the bank, at the first scale."""
+    metric = put_metric(store, bank.head.whitening)
+    rows = put_patches(store, Patches(bank.head.bank, bank.origin))
+    chunks = cut(images, images_at_once(config))
+    task = partial(_residuals, store, metric, rows, config.chunk_images)
+    results = zip(chunks, execution.runs_on.map(task, chunks), strict=True)
+    tracked = execution.track("coverage", results, len(images), lambda result: len(result[0]))
+    return Coverage(tuple(map(len, chunks)), np.array([quantiles for _, quantiles in tracked]))
+
+
+def _residuals(store: Store, metric: str, rows: str, views: int, chunk: tuple[StoredImage, ...]) -> Floats:
+    """Of a chunk of images, of which so many views are compared at a time."""
+    bank = load_patches(store, rows).z
+    distances = [
+        distances_to_nearest(whitened(store, metric, some).z, bank) for some in cut(views_at(0, chunk), views)
+    ]
+    quantiles: Floats = np.quantile(np.concatenate(distances), LEVELS).astype(np.float32)
+    return quantiles

@@ -1,0 +1,194 @@
+"""An image that has been loaded: decoded once, for all its views, with values in 0..255 as the window shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from math import ceil, floor
+
+import numpy as np
+from PIL import Image
+
+from mhpatchcore.errors import ImageError
+from mhpatchcore.inputs.areas import Area, Extent
+from mhpatchcore.inputs.camera import image_measures
+from mhpatchcore.inputs.decode import Decoded, decoded
+from mhpatchcore.inputs.regions import Roi
+from mhpatchcore.inputs.sources import ImageLike, describe
+from mhpatchcore.inputs.turns import EVERY_TURN, Turn
+from mhpatchcore.inputs.views import MOST_TILES, Geometry, Placed, View, reduction, views_of
+from mhpatchcore.inputs.window import Window, own_window
+from mhpatchcore.runtime.arrays import Array, Floats
+
+OUTSIDE = 128  # what is seen outside of the region of interest, and beyond the image's edges
+STRIP = 2**22  # pixels that are painted over at a time
+REACH = 4  # rows of the result that any filter looks beyond a box
+
+
+@dataclass(frozen=True, eq=False)
+class LoadedImage:
+    """An image with values in 0..255: one band of Pillow in mode L or RGB, three in mode L, or one or three in mode F.
+
+    It may have been decoded `reduced` times smaller than it is; height and width are its full size. Outside of its
+    region of interest, `area`, it is gray.
+    """
+
+    bands: tuple[Image.Image, ...]
+    reduced: int
+    height: int
+    width: int
+    name: str
+    area: Area | None = None
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width of the original image."""
+        return self.height, self.width
+
+    def placed(self, view: View, grid: tuple[int, int]) -> list[Placed]:
+        """The views that show some of the region of interest, with grids of so many rows and columns of patches."""
+        tall, wide = self.size
+        count = view.count(tall, wide)
+        if count > MOST_TILES:
+            raise ImageError(
+                f"image {self.name} ({wide} × {tall} pixels) has {count} tiles, too many: take larger ones"
+            )
+        found = views_of(self.size, view, grid, self.area)
+        if not found:
+            raise ImageError(
+                f"the region of interest leaves nothing of image {self.name} ({wide} × {tall} pixels): "
+                "give a larger one, or larger views"
+            )
+        return found
+
+    def copies(self, view: View, grid: tuple[int, int], turns: Sequence[Turn]) -> list[Placed]:
+        """The views, turned in each of these ways."""
+        count, found = view.count(*self.size), self.placed(view, grid)
+        every = [one.turned(turn, EVERY_TURN.index(turn) * count) for turn in turns for one in found]
+        return [one for one in every if one.inside is None or one.inside.any()]
+
+    def shown(self, view: View, placed: Placed) -> Array:
+        """What a view of the image, or a turned copy of it, shows: (height, width, 3)."""
+        return placed.turn.pixels(self.pixels(view, placed.where), placed.where.sides)
+
+    def pixels(self, view: View, where: Geometry) -> Array:
+        """What the view shows there, (height, width, 3)."""
+        bottom, right = min(where.bottom, self.height), min(where.right, self.width)
+        tall = max(1, round(view.height * (bottom - where.top) / (where.bottom - where.top)))
+        wide = max(1, round(view.width * (right - where.left) / (where.right - where.left)))
+        try:
+            seen = self.resized(tall, wide, (where.top, where.left, bottom, right))
+        except (OSError, ValueError) as error:
+            raise ImageError(f"cannot read image {self.name}: {error}; replace or remove it") from error
+        beyond = ((0, view.height - tall), (0, view.width - wide), (0, 0))
+        is_whole = (tall, wide) == (view.height, view.width)
+        return seen if is_whole else np.pad(seen, beyond, constant_values=OUTSIDE)
+
+    def resized(
+        self,
+        height: int,
+        width: int,
+        box: Extent | None = None,
+        resample: Image.Resampling = Image.Resampling.BILINEAR,
+    ) -> Array:
+        """A box of the full image, or all of it, as (height, width, 3)."""
+        top, left, bottom, right = box or (0, 0, self.height, self.width)
+        within = (left / self.reduced, top / self.reduced, right / self.reduced, bottom / self.reduced)
+        return _joined([_resized(band, height, width, within, resample) for band in self.bands])
+
+    def measures(self, view: View, pixels: Array) -> Floats:
+        """What a view of the whole image, and the pixels that it shows, say about the camera: (m,)."""
+        box = view.geometry(*self.size).box
+        inside = None if self.area is None else self.area.over(box, view.height, view.width, self.size)
+        return image_measures(pixels, box, inside)
+
+
+def load_image(source: ImageLike, views: Sequence[View], roi: Roi | None = None) -> LoadedImage:
+    """An image, decoded for these views."""
+    area = None if roi is None else roi.of(source)
+    image = apply_window(decoded(source, partial(reduction, views)), views[0].window, describe(source))
+    return image if area is None else _painted(image, area)
+
+
+def apply_window(image: Decoded, window: Window | None, name: str) -> LoadedImage:
+    """A decoded image as the window shows it; without one 8 bits as they are, and others by their own values."""
+    if window is None:
+        window = own_window(image)
+    else:
+        window.check(image, name)
+    size = (image.reduced, image.height, image.width)
+    if isinstance(image.values, Image.Image) and window.is_plain:
+        return LoadedImage((image.values,), *size, name)
+    values = np.asarray(image.values)
+    shown = values if window.is_plain else window.applied(values)
+    planes = [shown] if shown.ndim == 2 else [np.ascontiguousarray(shown[:, :, i]) for i in range(3)]
+    bands = tuple(map(Image.fromarray, planes))
+    for band in bands:
+        band.readonly = 0  # the memory is our own, and may be painted over
+    return LoadedImage(bands, *size, name)
+
+
+def load_pixels(source: ImageLike, window: Window | None = None) -> Array:
+    """The original image as (H, W, 3) uint8, for drawing on; see `apply_window`."""
+    pixels = _joined(apply_window(decoded(source), window, describe(source)).bands)
+    return pixels if pixels.dtype == np.uint8 else np.rint(pixels).astype(np.uint8)
+
+
+def load_views(
+    source: ImageLike, views: Sequence[View], roi: Roi | None = None
+) -> list[tuple[Array, Geometry]]:
+    """All views of an image, which is decoded once: the pixels (H, W, 3) of each, and where it lies."""
+    image = load_image(source, views, roi)
+    return [(image.pixels(view, where), where) for view in views for where in view.geometries(*image.size)]
+
+
+def middle_view(source: ImageLike, view: View, roi: Roi | None = None) -> Array:
+    """The pixels (H, W, 3) of an image's only view, or of the tile in its middle."""
+    image = load_image(source, [view], roi)
+    every = view.geometries(*image.size)
+    return image.pixels(view, every[len(every) // 2])
+
+
+def _joined(bands: Sequence[Image.Image]) -> Array:
+    """The values of one or three bands as (h, w, 3)."""
+    values = [np.asarray(band) for band in bands]
+    if len(values) == 1 and values[0].ndim == 3:
+        return values[0]
+    return np.stack(values * 3 if len(values) == 1 else values, axis=2)
+
+
+def _resized(
+    band: Image.Image,
+    height: int,
+    width: int,
+    box: tuple[float, float, float, float],
+    resample: Image.Resampling,
+) -> Image.Image:
+    """A box (left, top, right, bottom) at another size: columns first, then rows.
+
+    Pillow rounds in between, and since version 13 begins with the rows where that is less work: of an image that
+    is much taller than wide. The same image then had other pixels, and scores, in another version.
+    """
+    if band.height - height <= max(0, 2 * (band.width - width)):
+        return band.resize((width, height), resample, box=box)
+    left, top, right, bottom = box
+    reach = REACH * max(1, (bottom - top) / height)
+    first, last = max(0, floor(top - reach)), min(band.height, ceil(bottom + reach))
+    rows = band if last - first == band.height else band.crop((0, first, band.width, last))
+    narrow = rows.resize((width, rows.height), resample, box=(left, 0, right, rows.height))
+    return narrow.resize((width, height), resample, box=(0, top - first, width, bottom - first))
+
+
+def _painted(image: LoadedImage, area: Area) -> LoadedImage:
+    """An image with everything outside of an area painted over: before it is resized, which mixes pixels."""
+    bands = tuple(band.copy() if band.readonly else band for band in image.bands)
+    for band in bands:
+        rows = max(1, STRIP // band.width)
+        for top in range(0, band.height, rows):
+            bottom = min(top + rows, band.height)
+            box = (top * image.reduced, 0, bottom * image.reduced, band.width * image.reduced)
+            inside = area.over(box, bottom - top, band.width, image.size)
+            colour = (OUTSIDE,) * len(band.getbands())
+            band.paste(colour, (0, top, band.width, bottom), Image.fromarray(~inside))
+    return replace(image, bands=bands, area=area)

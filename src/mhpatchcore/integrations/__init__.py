@@ -1,0 +1,1 @@
+"""Doors to other libraries, one module each; nothing else imports them."""

@@ -1,0 +1,154 @@
+"""What work costs: wall time, CPU time and peak memory, phase by phase.
+
+Peaks are the kernel's high-water marks (VmHWM), reset at the start of every phase, so no short spike is missed
+between two looks. Where the kernel does not allow the reset, a peak is that of the process so far. The peak of the
+whole also covers what happens before, between and after the phases, such as loading a network.
+
+Phases of a fit and an evaluation:
+
+    extract     decode, backbone, store
+    moments     count, mean and scatter of all patches, principal directions, shrinkage, whitening
+    bank        the constructor's passes over the store
+    calibrate   normal images against the bank rows of the others
+    rank        all training images against the bank rows of the others, if suspicious ones are asked for
+    coverage    distances of all training patches to the bank, for the report of a fit
+    score       test images; an experiment counts their pixels in a phase "metrics" of its own
+
+The moments of a chunk are accumulated by the task that has just extracted it. That CPU time is measured there and
+charged to "moments" instead of "extract"; on the clock the two run side by side, so the wall time of "moments" is only
+what follows the last image.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+KIB = 1024
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One phase: seconds on the clock and of CPU, the peak of resident memory, what it wrote to the store.
+
+    `items` are images; "moments" is one step.
+    """
+
+    name: str
+    wall_seconds: float
+    cpu_seconds: float
+    peak_rss: int
+    items: int
+    bytes_stored: int = 0
+
+    @property
+    def items_per_second(self) -> float:
+        return self.items / self.wall_seconds if self.wall_seconds > 0 else 0.0
+
+
+@dataclass
+class Measured:
+    """What a running phase reports: how many items are done."""
+
+    items: int = 0
+
+
+class Costs:
+    """Measures phases one after the other; phases do not overlap.
+
+    >>> costs = Costs()
+    >>> with costs.phase("extract") as measured:
+    ...     measured.items = 2
+    >>> [(phase.name, phase.items) for phase in costs.phases]
+    [('extract', 2)]
+    """
+
+    def __init__(self) -> None:
+        self.baseline_rss = current_rss()
+        self.phases: list[Phase] = []
+        self._highest = 0
+        self._start_mark()
+        self._moved: defaultdict[str, float] = defaultdict(float)
+        self._stored: defaultdict[str, int] = defaultdict(int)
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[Measured]:
+        self._highest = self.peak_rss
+        self._start_mark()
+        measured = Measured()
+        wall, cpu = time.perf_counter(), cpu_seconds()
+        try:
+            yield measured
+        finally:
+            self.phases.append(
+                Phase(
+                    name,
+                    wall_seconds=time.perf_counter() - wall,
+                    cpu_seconds=cpu_seconds() - cpu + self._moved.pop(name, 0.0),
+                    peak_rss=self._mark(),
+                    items=measured.items,
+                    bytes_stored=self._stored.pop(name, 0),
+                )
+            )
+
+    def move(self, cpu_seconds: float, from_phase: str, to_phase: str) -> None:
+        """Charge CPU time that one phase has spent for another to that one."""
+        self._moved[from_phase] -= cpu_seconds
+        self._moved[to_phase] += cpu_seconds
+
+    def stored(self, phase: str, size: int) -> None:
+        """Count bytes that a phase has written to the store."""
+        self._stored[phase] += size
+
+    @property
+    def peak_rss(self) -> int:
+        """The highest mark since the start."""
+        return max(self._highest, self._mark())
+
+    def _start_mark(self) -> None:
+        reset_peak()
+        self._largest_child = children_peak()
+
+    def _mark(self) -> int:
+        """The peak since the last start; children's peaks cannot be reset, so only a new largest one counts."""
+        child = children_peak()
+        return max(own_peak(), child if child > self._largest_child else 0)
+
+    def to_json(self) -> dict[str, Any]:
+        phases = [asdict(phase) | {"items_per_second": phase.items_per_second} for phase in self.phases]
+        return {"baseline_rss": self.baseline_rss, "peak_rss": self.peak_rss, "phases": phases}
+
+
+def current_rss() -> int:
+    """Resident memory of this process now, in bytes."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def own_peak() -> int:
+    status = Path("/proc/self/status").read_text().splitlines()
+    return KIB * next(int(line.split()[1]) for line in status if line.startswith("VmHWM"))
+
+
+def children_peak() -> int:
+    """The largest peak of any finished child."""
+    return KIB * resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+
+
+def reset_peak() -> None:
+    """Start a new high-water mark at the present size, if the kernel lets us."""
+    with suppress(OSError):  # a sandbox may forbid it: peaks are then those since the start
+        Path("/proc/self/clear_refs").write_text("5")
+
+
+def cpu_seconds() -> float:
+    """CPU time of this process and its finished children."""
+    times = os.times()  # in ticks of 10 ms, good enough for children
+    return time.process_time() + times.children_user + times.children_system
