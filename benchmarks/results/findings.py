@@ -8,12 +8,12 @@ from typing import Any
 
 from mhpatchcore.evaluation.metrics import macro_average
 from mhpatchcore.experiments.ladder import closest_in_ram
-from mhpatchcore.experiments.published import PUBLISHED
 from mhpatchcore.experiments.table import Table, plain_entries, signed
+from mhpatchcore.experiments.tables import PUBLISHED
 from mhpatchcore.presets import OPEN_NETWORK
 
 Row = dict[str, Any]
-GB, MB, MINUTE = 1e9, 1e6, 60.0
+GB, MINUTE = 1e9, 60.0
 DIGITS = 3
 SMALL = 0.002
 
@@ -173,34 +173,3 @@ def is_busy(rows: Sequence[Row]) -> bool:
 
 def minutes(rows: Sequence[Row]) -> float:
     return float(sum(row["cell_seconds"] for row in rows)) / MINUTE
-
-
-def phases_table(rows: Sequence[Row], phases: Sequence[Row], title: str) -> Table:
-    """Costs by phase of every cell in `rows`; those of several scales together."""
-    lines = []
-    for row in rows:
-        own = [
-            one for one in phases if all(one[name] == row[name] for name in ("dataset", "preset", "n_train"))
-        ]
-        for name in dict.fromkeys(phase["name"] for phase in own):
-            costs = _costs(name, [phase for phase in own if phase["name"] == name])
-            lines.append((f"{row['preset']} · {name}", plain_entries(costs)))
-    baseline = max((row["baseline_rss"] for row in rows), default=0) / MB
-    note = f"Before the first phase a process holds at most {baseline:.0f} MB."
-    heads = ("Wall (s)", "CPU (s)", "Peak RSS (MB)", "Stored (MB)", "Images/s")
-    return Table(title, heads, tuple(lines), note)
-
-
-def _costs(name: str, phases: Sequence[Row]) -> tuple[str, ...]:
-    """Of a phase, which every scale may go through."""
-    wall, cpu, stored = (
-        sum(phase[column] for phase in phases) for column in ("wall_seconds", "cpu_seconds", "bytes_stored")
-    )
-    images = max(phase["items"] for phase in phases) if name != "moments" else 0
-    return (
-        f"{wall:.1f}",
-        f"{cpu:.1f}",
-        f"{max(phase['peak_rss'] for phase in phases) / MB:.0f}",
-        f"{stored / MB:.0f}" if stored else "–",
-        f"{images / wall:.0f}" if images and wall else "–",
-    )
