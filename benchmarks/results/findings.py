@@ -13,7 +13,7 @@ from mhpatchcore.experiments.tables import PUBLISHED
 from mhpatchcore.presets import OPEN_NETWORK
 
 Row = dict[str, Any]
-GB, MINUTE = 1e9, 60.0
+MINUTE = 60.0
 DIGITS = 3
 SMALL = 0.002
 
@@ -115,39 +115,19 @@ def one_swap(rows: Sequence[Row]) -> dict[str, float]:
     }
 
 
-@dataclass(frozen=True)
-class Growth:
-    """How a configuration fares from the smallest to the largest subset, and beside the offline one of each size."""
-
-    preset: str
-    first: Row
-    last: Row
-    least_ram: float
-    most_ram: float
-    ahead: list[int]
-    behind: list[int]
-
-
-def growth(rows: Sequence[Row], preset: str) -> Growth | None:
-    rows = [row for row in rows if not row["grown_in"]]
-    own = sorted((row for row in rows if row["preset"] == preset), key=lambda row: row["n_train"])
-    if not own:
-        return None
-    offline = {row["n_train"]: row["image_auroc"] for row in rows if row["preset"] == "patchcore"}
-    margins = {
-        row["n_train"]: round(row["image_auroc"], DIGITS) - round(offline[row["n_train"]], DIGITS)
-        for row in own
-        if row["n_train"] in offline
+def margins(rows: Sequence[Row]) -> list[tuple[str, list[int], list[int]]]:
+    """By configuration, the sizes at which it is ahead of and behind offline PatchCore of the same size."""
+    aurocs = {
+        (row["preset"], row["n_train"]): round(row["image_auroc"], DIGITS)
+        for row in rows
+        if not row["grown_in"]
     }
-    return Growth(
-        preset=preset,
-        first=own[0],
-        last=own[-1],
-        least_ram=min(row["peak_rss"] for row in own) / GB,
-        most_ram=max(row["peak_rss"] for row in own) / GB,
-        ahead=[n for n, margin in margins.items() if margin > 0],
-        behind=[n for n, margin in margins.items() if margin < 0],
-    )
+    found: dict[str, tuple[list[int], list[int]]] = {}
+    for (preset, n), auroc in sorted(aurocs.items()):
+        offline = aurocs.get(("patchcore", n), auroc)
+        if auroc != offline:
+            found.setdefault(preset, ([], []))[auroc < offline].append(n)
+    return [(preset, *sizes) for preset, sizes in found.items()]
 
 
 def matched(rows: Sequence[Row], stream: str) -> tuple[Row, Row] | None:

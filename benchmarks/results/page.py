@@ -86,14 +86,13 @@ def _network(name: str, rows: Sequence[Row], figures: Path) -> dict[str, Any]:
 
 
 def _ladder(rows: Sequence[Row], figures: Path) -> dict[str, Any]:
-    presets = list(dict.fromkeys(row["preset"] for row in rows))
     return {
         "category": rows[0]["dataset"],
-        "tables": [table.markdown() for table in ladder_tables(rows).values()],
+        "tables": [replace(table, note="").markdown() for table in ladder_tables(rows).values()],
         "figures": [
             _draw(figure, figures / f"ladder-{name}.png") for name, figure in ladder_figures(rows).items()
         ],
-        "growths": [found for name in presets if (found := findings.growth(rows, name)) is not None],
+        "margins": findings.margins(rows),
         "match": findings.matched(rows, STREAM),
         "cells": len(rows),
         "minutes": findings.minutes(rows),

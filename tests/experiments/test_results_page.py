@@ -71,10 +71,10 @@ def test_a_page_of_made_up_results(tmp_path: Path) -> None:
     # later presets are better in the made-up grid: the paper's canonical setting comes after the offline reference
     assert "| The offline reference stays ahead | patchcore − mh | +0.002 | −0.010 | no |" in text
     assert "| Whitening helps the streaming bank | mh − streaming-euclidean | +0.010 | +0.005 | yes |" in text
-    assert "n\\* for `mh` is 500: offline PatchCore with 500 images takes 0.50 GB and reaches 0.950;" in text
+    assert "n\\* is 500: offline PatchCore with 500 images takes 0.50 GB and reaches 0.950;" in text
     assert "`mh` with all 900 images takes 0.45 GB and reaches 0.970." in text
-    assert "Ahead of offline PatchCore of the same size at 300, 500 images." in text
-    assert "Behind offline PatchCore of the same size at 300, 500 images." in text
+    assert "`mh` is ahead of offline PatchCore of the same size at 300, 500 images." in text
+    assert "`geores-k2000` is behind offline PatchCore of the same size at 300, 500 images." in text
     assert "**Published and measured: AUROC**" in text
     # of a configuration that has not run everywhere nothing is concluded
     of_mine = text[text.index("## mine.onnx") : text.index("## The ladder")]
