@@ -17,7 +17,7 @@ from pathlib import Path
 from benchmarks.commands import parser_of, write_json
 from benchmarks.results.page import LADDER_FOLDER, network_folders, write_page
 from mhpatchcore import Config
-from mhpatchcore.experiments.grid import read_rows
+from mhpatchcore.experiments.cells import read_rows
 from mhpatchcore.presets import LADDER_SIZES
 
 HERE = Path(__file__).parent

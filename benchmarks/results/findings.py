@@ -8,8 +8,8 @@ from typing import Any
 
 from mhpatchcore.evaluation.metrics import macro_average
 from mhpatchcore.experiments.ladder import closest_in_ram
-from mhpatchcore.experiments.table import Table, plain_entries, signed
-from mhpatchcore.experiments.tables import PUBLISHED
+from mhpatchcore.experiments.published import PUBLISHED
+from mhpatchcore.experiments.showing import Table, plain_entries, signed
 from mhpatchcore.presets import OPEN_NETWORK
 
 Row = dict[str, Any]

@@ -14,14 +14,13 @@ from PIL import Image
 
 from benchmarks.results import findings
 from mhpatchcore import Config
-from mhpatchcore.experiments.grid import read_rows
+from mhpatchcore.experiments.cells import read_rows
 from mhpatchcore.experiments.ladder import STREAM, ladder_figures, ladder_tables
+from mhpatchcore.experiments.published import dataset_table, reproduction_tables
 from mhpatchcore.experiments.tables import (
     MAIN,
     auroc_and_memory,
-    dataset_table,
     headline_table,
-    reproduction_tables,
 )
 from mhpatchcore.report.figures import figure_bytes
 from mhpatchcore.runtime.files import atomic_path, write_text

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from made_up_rows import made_up, made_up_grid
 
-from mhpatchcore.experiments.grid import write_rows
+from mhpatchcore.experiments.cells import write_rows
 from mhpatchcore.experiments.ladder import ladder_cells
 from mhpatchcore.presets import OPEN_NETWORK
 

@@ -21,18 +21,9 @@ from mhpatchcore.experiments.ladder import (
     ladder_table,
     write_ladder,
 )
-from mhpatchcore.experiments.table import Entry, Table, best_marked, write_formats
-from mhpatchcore.experiments.tables import (
-    FAMILIES,
-    GEORES,
-    MAIN,
-    PUBLISHED,
-    auroc_and_memory,
-    dataset_table,
-    paper_tables,
-    reproduction_tables,
-    write_tables,
-)
+from mhpatchcore.experiments.published import FAMILIES, PUBLISHED, dataset_table, reproduction_tables
+from mhpatchcore.experiments.showing import Entry, Table, best_marked, write_formats
+from mhpatchcore.experiments.tables import GEORES, MAIN, auroc_and_memory, paper_tables, write_tables
 from mhpatchcore.presets import LADDER_SIZES, PAPER, PRESETS
 
 ROWS = made_up_grid(("bottle", "pill"), tuple(PRESETS))
