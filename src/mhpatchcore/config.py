@@ -115,9 +115,15 @@ def _is_whole(value: Any) -> bool:
 
 
 def _parse_layers(value: Any) -> tuple[str, ...]:
-    if isinstance(value, str) or not all(isinstance(layer, str) for layer in value or ()):
-        raise UserError(f'layers must be a list of texts such as ["layer2", "layer3"], not {value!r}')
-    return tuple(value or ())
+    """Names of layers, from a list or from a text with commas between them."""
+    names = (
+        [name.strip() for name in value.split(",") if name.strip()] if isinstance(value, str) else value or ()
+    )
+    if not (isinstance(names, list | tuple) and all(isinstance(name, str) for name in names)):
+        raise UserError(
+            f'layers must be texts such as "layer2,layer3" or ["layer2", "layer3"], not {value!r}'
+        )
+    return tuple(names)
 
 
 # where a setting is on a help page

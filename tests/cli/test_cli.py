@@ -220,7 +220,7 @@ def test_interruption_is_said_and_has_its_own_code(
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("mhpatchcore.cli.info.read_document", interrupted)
+    monkeypatch.setattr("mhpatchcore.cli.models.read_document", interrupted)
     before = signal.getsignal(signal.SIGINT)
     ran = run("info", model)
     signal.signal(signal.SIGINT, before)
@@ -230,11 +230,11 @@ def test_interruption_is_said_and_has_its_own_code(
 def test_a_second_interruption_ends_at_once(model: Path) -> None:
     """While threads are at work: the interpreter would go away under them, and abort."""
     program = (
-        "import threading, time, mhpatchcore.cli.info as info, mhpatchcore.cli as cli\n"
+        "import threading, time, mhpatchcore.cli.models as models, mhpatchcore.cli as cli\n"
         "def interrupted(*_):\n"
         "    threading.Thread(target=time.sleep, args=(60,)).start()\n"
         "    raise KeyboardInterrupt\n"
-        "info.read_document = interrupted\n"
+        "models.read_document = interrupted\n"
         "cli.main()\n"
     )
     command = [sys.executable, "-c", program, "info", str(model)]
