@@ -151,8 +151,8 @@ def test_views_share_the_crop() -> None:
         ("shuffle", "no", "true or false"),
         ("shuffle", 0, "true or false"),
         ("score", 1, "a text"),
-        ("layers", 4, "must be texts"),
-        ("layers", [1], "must be texts"),
+        ("layers", 4, "texts such as"),
+        ("layers", [1], "texts such as"),
         ("shrinkage", None, "a text or a number"),
     ],
 )

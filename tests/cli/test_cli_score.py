@@ -19,8 +19,8 @@ from safetensors.numpy import save_file
 from small_detector import PIXELS, small_detector, with_threshold
 
 from mhpatchcore import Detector
-from mhpatchcore.cli.outputs import COLUMNS
 from mhpatchcore.result import Result
+from mhpatchcore.results import COLUMNS
 
 __all__ = ["graphs", "run"]  # fixtures
 
@@ -58,7 +58,7 @@ def test_json_is_what_the_detector_says(run: Run, model: Path, images: Path) -> 
 
 def test_csv(run: Run, model: Path, images: Path) -> None:
     rows = list(csv.DictReader(io.StringIO(run("score", model, images, "--csv", "-").out)))
-    assert tuple(rows[0]) == COLUMNS and len(rows) == 3
+    assert tuple(rows[0]) == (*COLUMNS, "error") and len(rows) == 3
     assert all(float(row["score"]) > 0 and int(row["regions"]) >= 0 for row in rows)
     assert {(row["verdict"], row["is_rejected"], row["error"]) for row in rows} <= {
         ("passed", "False", ""),
@@ -76,14 +76,13 @@ def test_a_table_in_a_file(run: Run, model: Path, images: Path, tmp_path: Path, 
     said = json.loads(ran.out)
     if name.endswith("csv"):
         rows: list[Any] = list(csv.DictReader(io.StringIO(out.read_text())))
-        assert tuple(rows[0]) == COLUMNS
+        assert tuple(rows[0]) == (*COLUMNS, "error")
     elif name.endswith("jsonl"):
         rows = [json.loads(line) for line in out.read_text().splitlines()]
         assert rows == said
     else:
         rows = pytest.importorskip("pyarrow.parquet").read_table(out).to_pylist()
-        assert tuple(rows[0]) == (*COLUMNS, "boxes") and rows[3]["score"] is None
-        assert [len(row["boxes"]) for row in rows[:3]] == [row["regions"] for row in rows[:3]]
+        assert tuple(rows[0]) == (*COLUMNS, "error") and rows[3]["score"] is None
     assert [row["image"] for row in rows] == [row["image"] for row in said]
     assert [float(row["score"]) for row in rows[:3]] == pytest.approx([row["score"] for row in said[:3]])
     assert rows[3]["verdict"] == "unreadable" and "broken.png" in rows[3]["error"]

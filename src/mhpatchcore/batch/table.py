@@ -16,6 +16,7 @@ from typing import Any
 
 from mhpatchcore.errors import UserError
 from mhpatchcore.runtime.files import atomic_path, import_parquet, write_text
+from mhpatchcore.runtime.texts import encodable
 from mhpatchcore.runtime.urls import files_below, open_url, read_url, remove_url, size_and_state, url_of
 
 RECORD = "_mhpatchcore.json"
@@ -67,7 +68,7 @@ class Table:
             "seconds": pyarrow.float64(),
         }
         schema = pyarrow.schema(list(kinds.items()), metadata={KEY: key.encode()})
-        columns = {name: [cell(row.get(name)) for row in rows] for name in kinds}
+        columns = {name: [encodable(row.get(name)) for row in rows] for name in kinds}
         with atomic_path(self.path(part)) as temporary:
             parquet.write_table(pyarrow.table(columns, schema=schema), temporary)
 
@@ -108,8 +109,3 @@ class Table:
             if name == f"part-{number}.parquet" and number.isdecimal() and int(number) >= first:
                 place = f"{self.folder}/{name}"
                 remove_url(place) if url_of(place) else Path(place).unlink(missing_ok=True)
-
-
-def cell(value: Any) -> Any:
-    """A value as a table can hold it: file names may have bytes that are not text."""
-    return value.encode(errors="backslashreplace").decode() if isinstance(value, str) else value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
@@ -12,25 +12,17 @@ from typing import Any
 
 import numpy as np
 
-from mhpatchcore.batch.table import cell
 from mhpatchcore.cli.paths import check_file, check_folder
 from mhpatchcore.detector import Detector
 from mhpatchcore.errors import UserError
-from mhpatchcore.inputs.camera import MEASURES
-from mhpatchcore.inputs.loading import load_pixels
 from mhpatchcore.result import Result
-from mhpatchcore.runtime.files import atomic_path, csv_text, import_parquet, write_csv, write_text
+from mhpatchcore.results import COLUMNS, coco, flat, write_parquet
+from mhpatchcore.runtime.files import csv_text, import_parquet, write_csv, write_text
 from mhpatchcore.runtime.texts import representable
 
-COLUMNS = (
-    *("image", "score", "threshold", "verdict", "is_rejected", "p_value", "defect", "regions", "error"),
-    *MEASURES,
-)
-TEXTS = ("image", "verdict", "defect", "error")
 REGION_COLUMNS = (
     *("image", "top", "left", "bottom", "right", "area", "peak", "peak_row", "peak_column", "name", "sure"),
 )
-CATEGORY = {"id": 1, "name": "anomaly"}
 ENDINGS = (".csv", ".jsonl", ".parquet")
 Row = dict[str, Any]
 
@@ -86,7 +78,7 @@ class Outputs:
         if self.regions is not None:
             write_regions(read, self.regions)
         if self.coco is not None:
-            write_coco(read, self.coco)
+            write_text(self.coco, json.dumps(coco(read), indent=1) + "\n")
 
     def pictures(self, images: Sequence[str | Path]) -> Pictures:
         """Where the pictures of each image go."""
@@ -142,15 +134,9 @@ def place(path: Path) -> Path:
 
 def write_evidence(detector: Detector, result: Result, path: Path, normals: Sequence[Path]) -> Row:
     """Draw the evidence and return it."""
-    from mhpatchcore.report.evidence import evidence_figure
-    from mhpatchcore.report.figures import figure_bytes
-
-    assert result.path is not None
     evidence = detector.explain(result, normals)
-    figure = evidence_figure(load_pixels(result.path, result.window), result, evidence)
-    with atomic_path(path) as temporary:
-        temporary.write_bytes(figure_bytes(figure, "png"))
-    return evidence.to_json() | {"picture": str(path)}
+    evidence.save(path)
+    return evidence.to_dict() | {"picture": str(path)}
 
 
 def write_table(rows: Sequence[Row], path: Path, ending: str) -> None:
@@ -160,29 +146,16 @@ def write_table(rows: Sequence[Row], path: Path, ending: str) -> None:
     elif ending == ".jsonl":
         write_text(path, "".join(f"{json.dumps(representable(row))}\n" for row in rows))
     else:
-        pyarrow, parquet = import_parquet()
-        kinds = dict.fromkeys(COLUMNS, pyarrow.float64()) | dict.fromkeys(TEXTS, pyarrow.string())
-        kinds |= {"regions": pyarrow.int32(), "is_rejected": pyarrow.bool_()}
-        kinds["boxes"] = pyarrow.list_(pyarrow.list_(pyarrow.int32()))  # top, left, bottom, right
-        cells = [{name: cell(value) for name, value in row.items()} for row in flat(rows)]
-        with atomic_path(path) as temporary:
-            table = pyarrow.Table.from_pylist(cells, schema=pyarrow.schema(list(kinds.items())))
-            parquet.write_table(table, temporary)
+        write_parquet(path, map(_flat, rows))
 
 
 def table_csv(rows: Sequence[Row]) -> str:
-    """The rows as comma-separated values; regions are counted."""
-    return csv_text(COLUMNS, flat(rows))
+    """The rows as comma-separated values."""
+    return csv_text((*COLUMNS, "error"), map(_flat, rows))
 
 
-def flat(rows: Sequence[Row]) -> Iterator[Row]:
-    """Rows with one value for each column."""
-    for row in rows:
-        if "regions" in row:
-            boxes = [list(region["box"]) for region in row["regions"]]
-            yield row | row["camera"] | {"regions": len(boxes), "boxes": boxes}
-        else:
-            yield row
+def _flat(row: Row) -> Row:
+    return flat(row) if "regions" in row else row
 
 
 def write_regions(rows: Sequence[Row], path: Path) -> None:
@@ -199,30 +172,3 @@ def write_regions(rows: Sequence[Row], path: Path) -> None:
             for region in row["regions"]
         ),
     )
-
-
-def write_coco(rows: Sequence[Row], path: Path) -> None:
-    """All images and their regions in the format of COCO annotations; boxes are x, y, width, height.
-
-    A region's score is the map's peak in it.
-    """
-    images: list[Row] = []
-    annotations: list[Row] = []
-    for number, row in enumerate(rows, start=1):
-        height, width = row["size"]
-        images.append({"id": number, "file_name": row["image"], "height": height, "width": width})
-        for region in row["regions"]:
-            top, left, bottom, right = region["box"]
-            annotations.append(
-                {
-                    "id": len(annotations) + 1,
-                    "image_id": number,
-                    "category_id": CATEGORY["id"],
-                    "bbox": [left, top, right - left, bottom - top],
-                    "area": region["area"],
-                    "iscrowd": 0,
-                    "score": region["peak"],
-                }
-            )
-    document = {"images": images, "annotations": annotations, "categories": [CATEGORY]}
-    write_text(path, json.dumps(document, indent=1) + "\n")

@@ -99,7 +99,7 @@ def score(
             rows.append({"image": str(path), "verdict": UNREADABLE, "error": str(errors[-1])})
         else:  # and not the result itself: its maps are too much to keep of many images
             evidence = pictures.write(detector, result, outputs)
-            rows.append(result.to_json() | {"size": result.size} | evidence)
+            rows.append(result.to_dict() | {"size": result.size} | evidence)
     outputs.write(rows)
     if any(_not_found(row) for row in rows):
         warn("some training images are not where their names say: --normals FOLDER says where they are now")
