@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -63,7 +63,7 @@ class Results(list[Result]):
         path
             Where to write: results.parquet.
         """
-        write_parquet(path, self.rows())
+        write_parquet(path, COLUMNS, self.rows())
 
     def to_json(self) -> str:
         """A JSON list of what `Result.to_dict` says of each image."""
@@ -99,16 +99,15 @@ def flat(facts: Mapping[str, Any]) -> dict[str, Any]:
     return {**facts, "regions": len(facts["regions"]), **facts["camera"]}
 
 
-def write_parquet(path: str | Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Write flat rows as a Parquet file; an image that could not be read has `error` instead of a score."""
+def write_parquet(path: str | Path, columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
+    """Write flat rows as a Parquet file, with these columns; one that a row does not have is null."""
     pyarrow, parquet = import_parquet()
-    kinds = dict.fromkeys(COLUMNS, pyarrow.float64())
-    kinds |= dict.fromkeys(("image", "verdict", "defect", "error"), pyarrow.string())
+    kinds = dict.fromkeys(("image", "verdict", "defect", "error"), pyarrow.string())
     kinds |= {"is_rejected": pyarrow.bool_(), "regions": pyarrow.int32()}
-    cells = [{name: encodable(row.get(name)) for name in kinds} for row in rows]
+    schema = pyarrow.schema([(name, kinds.get(name, pyarrow.float64())) for name in columns])
+    cells = [{name: encodable(row.get(name)) for name in columns} for row in rows]
     with atomic_path(path) as temporary:
-        table = pyarrow.Table.from_pylist(cells, schema=pyarrow.schema(list(kinds.items())))
-        parquet.write_table(table, temporary)
+        parquet.write_table(pyarrow.Table.from_pylist(cells, schema=schema), temporary)
 
 
 def coco(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:

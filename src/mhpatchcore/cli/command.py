@@ -96,12 +96,12 @@ RUN_OPTIONS = {
             "a crash (default: a temporary one).", metavar="DIR",
         ),
         _run_option(
-            "store_limit", str, None, "Keep the folder of --store below this size, e.g. 20GB: what has not been used "
-            "for longest is deleted.", metavar="SIZE",
+            "store_limit", int, None, "Keep the folder of --store below this size, e.g. 20GB: what has not been used "
+            "for longest is deleted.", metavar="SIZE", parser=parse_size,
         ),
         _run_option(
-            "memory", str, None, "Stay within this much memory, e.g. 600MB or 1.5GB: --workers and --batch are then "
-            "upper bounds.", metavar="SIZE",
+            "memory", int, None, "Stay within this much memory, e.g. 600MB or 1.5GB: --workers and --batch are then "
+            "upper bounds.", metavar="SIZE", parser=parse_size,
         ),
         settings.parameter("skip_broken", bool, typer.Option(
             False, "--skip-broken", help="Leave out images that cannot be read, with a warning.", rich_help_panel=RUN,
@@ -127,25 +127,12 @@ HELP_ALL = settings.parameter(
 
 
 @contextmanager
-def running(
-    as_json: bool,
-    quiet: bool,
-    workers: int | None = None,
-    store_limit: str | None = None,
-    memory: str | None = None,
-    **others: Any,
-) -> Iterator[Run]:
+def running(as_json: bool, quiet: bool, workers: int | None = None, **others: Any) -> Iterator[Run]:
     """The `run` of a command, made of the options that it has of `RUN_OPTIONS`."""
     warnings: list[str] = []
     with progress_display(quiet) as progress:
-        execution = Execution(
-            workers=workers or available_cores(),
-            store_limit=parse_size(store_limit) if store_limit else None,
-            memory=parse_size(memory) if memory else None,
-            progress=progress,
-            warn=warn_and_keep(warnings),
-            **others,
-        )
+        threads, warn = workers or available_cores(), warn_and_keep(warnings)
+        execution = Execution(workers=threads, progress=progress, warn=warn, **others)
         yield Run(execution, as_json, quiet, workers, warnings)
 
 

@@ -20,11 +20,13 @@ from mhpatchcore.results import COLUMNS, coco, flat, write_parquet
 from mhpatchcore.runtime.files import csv_text, import_parquet, write_csv, write_text
 from mhpatchcore.runtime.texts import representable
 
+TABLE_COLUMNS = (*COLUMNS, "error")
 REGION_COLUMNS = (
     *("image", "top", "left", "bottom", "right", "area", "peak", "peak_row", "peak_column", "name", "sure"),
 )
 ENDINGS = (".csv", ".jsonl", ".parquet")
 Row = dict[str, Any]
+Pictures = dict[str, dict[str, Path]]
 
 
 @dataclass(frozen=True)
@@ -81,32 +83,24 @@ class Outputs:
             write_text(self.coco, json.dumps(coco(read), indent=1) + "\n")
 
     def pictures(self, images: Sequence[str | Path]) -> Pictures:
-        """Where the pictures of each image go."""
-        paths = {flag: picture_paths(images, at, flag) for flag, at in self.folders.items()}
-        return Pictures(*(paths.get(flag, {}) for flag in ("--heatmaps", "--masks", "--explain")))
+        """Where the pictures of each image go, by option and image; nothing for those that were not asked for."""
+        return {flag: picture_paths(images, at, flag) for flag, at in self.folders.items()}
 
-
-@dataclass(frozen=True)
-class Pictures:
-    """The files of each image, by the image's path; empty where they were not asked for."""
-
-    heatmaps: dict[str, Path]
-    masks: dict[str, Path]
-    explain: dict[str, Path]
-
-    def write(self, detector: Detector, result: Result, outputs: Outputs) -> Row:
-        """Draw what was asked for, and return the evidence."""
+    def draw(self, detector: Detector, result: Result, pictures: Pictures) -> Row:
+        """Write the pictures of an image, and return its evidence if it is explained."""
         from mhpatchcore.report.drawing import save_picture, triptych
 
         image = result.path
         assert image is not None  # only files are scored here
-        if self.heatmaps:
-            save_picture(self.heatmaps[image], triptych(image, result, outputs.full_size))
-        if self.masks:
-            save_picture(self.masks[image], result.mask * np.uint8(255))
-        if self.explain and (outputs.explain_all or result.is_rejected):
-            return {"evidence": write_evidence(detector, result, self.explain[image], outputs.normals)}
-        return {}
+        if self.heatmaps is not None:
+            save_picture(pictures["--heatmaps"][image], triptych(image, result, self.full_size))
+        if self.masks is not None:
+            save_picture(pictures["--masks"][image], result.mask * np.uint8(255))
+        if self.explain is None or not (self.explain_all or result.is_rejected):
+            return {}
+        path, evidence = pictures["--explain"][image], detector.explain(result, self.normals)
+        evidence.save(path)
+        return {"evidence": evidence.to_dict() | {"picture": str(path)}}
 
 
 def picture_paths(images: Sequence[str | Path], folder: Path, flag: str = "--heatmaps") -> dict[str, Path]:
@@ -132,13 +126,6 @@ def place(path: Path) -> Path:
     return path.parent.resolve() / path.name
 
 
-def write_evidence(detector: Detector, result: Result, path: Path, normals: Sequence[Path]) -> Row:
-    """Draw the evidence and return it."""
-    evidence = detector.explain(result, normals)
-    evidence.save(path)
-    return evidence.to_dict() | {"picture": str(path)}
-
-
 def write_table(rows: Sequence[Row], path: Path, ending: str) -> None:
     """Write a row for every image, in the format of an ending: CSV, lines of JSON, or Parquet."""
     if ending == ".csv":
@@ -146,12 +133,12 @@ def write_table(rows: Sequence[Row], path: Path, ending: str) -> None:
     elif ending == ".jsonl":
         write_text(path, "".join(f"{json.dumps(representable(row))}\n" for row in rows))
     else:
-        write_parquet(path, map(_flat, rows))
+        write_parquet(path, TABLE_COLUMNS, map(_flat, rows))
 
 
 def table_csv(rows: Sequence[Row]) -> str:
     """The rows as comma-separated values."""
-    return csv_text((*COLUMNS, "error"), map(_flat, rows))
+    return csv_text(TABLE_COLUMNS, map(_flat, rows))
 
 
 def _flat(row: Row) -> Row:

@@ -98,7 +98,7 @@ def score(
             warn(str(errors[-1]))
             rows.append({"image": str(path), "verdict": UNREADABLE, "error": str(errors[-1])})
         else:  # and not the result itself: its maps are too much to keep of many images
-            evidence = pictures.write(detector, result, outputs)
+            evidence = outputs.draw(detector, result, pictures)
             rows.append(result.to_dict() | {"size": result.size} | evidence)
     outputs.write(rows)
     if any(_not_found(row) for row in rows):
@@ -121,7 +121,8 @@ def _score_into(
     progress = run.execution.progress
     with run.on(cluster) as executor:
         progress("score", 0, len(names))
-        for part in score_batch(batch, names, executor, pictures.heatmaps, pictures.masks):
+        heatmaps, masks = pictures.get("--heatmaps"), pictures.get("--masks")
+        for part in score_batch(batch, names, executor, heatmaps, masks):
             done += part.images
             scored += part.scored
             verdicts.update(part.verdicts)
