@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+import typer
 from cli_runs import (
     SMALL,
     Run,
@@ -172,6 +173,24 @@ def test_the_help_page_starts_with_few_commands(run: Run) -> None:
     for command in ("look", "fit", "score", "evaluate"):
         assert f"│ {command} " in start
     assert len(app_module.COMMANDS["Start"]) <= 12
+
+
+def test_the_same_option_has_the_same_name_everywhere() -> None:
+    every = [*typer.main.get_command(app).commands.items()]  # type: ignore[attr-defined]
+    options = {name: [one.opts for one in command.params] for name, command in every}
+    assert not [name for name, flags in options.items() if ["--output"] in flags]
+    writing = [flags for name in options for flags in options[name] if "--out" in flags]
+    assert len(writing) > 10 and all(set(flags) == {"--out", "-o"} for flags in writing)
+
+
+def test_paragraphs_of_a_help_page_fill_the_line(run: Run) -> None:
+    lines = [line.strip() for line in run("fit", "--help").out.splitlines()]
+    first = next(line for line in lines if line.startswith("Only the images and -o are needed"))
+    assert len(first) > 80
+
+
+def test_completion_can_be_installed(run: Run) -> None:
+    assert "--install-completion" in run("--help").help
 
 
 def test_rare_options_are_on_a_page_of_their_own(run: Run) -> None:
