@@ -30,8 +30,8 @@ from mhpatchcore.presets import preset as named_preset
 from mhpatchcore.result import Result
 from mhpatchcore.results import Results
 from mhpatchcore.runtime.arrays import Array
+from mhpatchcore.runtime.costs import progress_bars
 from mhpatchcore.runtime.parallel import available_cores, ordered_map
-from mhpatchcore.runtime.progress import progress_bars
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -27,8 +27,8 @@ from mhpatchcore.fitting.execution import Execution
 from mhpatchcore.fitting.executor import Executor, Threads
 from mhpatchcore.inputs.sources import ImageLike
 from mhpatchcore.result import Result
-from mhpatchcore.runtime.memory import parse_size
 from mhpatchcore.runtime.parallel import available_cores
+from mhpatchcore.runtime.texts import parse_size
 
 
 @dataclass(frozen=True)
