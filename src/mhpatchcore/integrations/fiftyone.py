@@ -13,6 +13,7 @@ from typing import Any
 import fiftyone as fo
 
 from mhpatchcore.detector import Detector
+from mhpatchcore.result import Result
 from mhpatchcore.scoring.maps import Region
 
 
@@ -30,12 +31,24 @@ def add_predictions(samples: Any, detector: Detector, field: str = "mhpatchcore"
     """
     results = detector.score_many(samples.values("filepath"))
     for sample, result in zip(samples.iter_samples(autosave=True), results, strict=True):
-        found = [_detection(region, *result.size) for region in result.regions]
-        sample[field] = fo.Classification(
-            label=result.verdict, confidence=1 - result.p_value, score=result.score
-        )
-        sample[f"{field}_map"] = fo.Heatmap(map=result.map, range=[0, result.peak])
-        sample[f"{field}_regions"] = fo.Detections(detections=found)
+        for name, label in labels(result).items():
+            sample[f"{field}{name}"] = label
+
+
+def labels(result: Result) -> dict[str, Any]:
+    """What FiftyOne shows of a result, by how the names of the fields end.
+
+    Parameters
+    ----------
+    result
+        What the detector says of an image.
+    """
+    regions = [_detection(region, *result.size) for region in result.regions]
+    return {
+        "": fo.Classification(label=result.verdict, confidence=1 - result.p_value, score=result.score),
+        "_map": fo.Heatmap(map=result.map, range=[0, result.peak]),
+        "_regions": fo.Detections(detections=regions),
+    }
 
 
 def _detection(region: Region, height: int, width: int) -> Any:
