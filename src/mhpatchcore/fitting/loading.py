@@ -11,8 +11,7 @@ from mhpatchcore.backbone.session import Backbone
 from mhpatchcore.config import Config, Size
 from mhpatchcore.errors import UserError
 from mhpatchcore.fitting.execution import Execution
-from mhpatchcore.inputs.checks import odd_images, seen_headers
-from mhpatchcore.inputs.normals import normals_among, refuse_defects
+from mhpatchcore.inputs.checks import normals_among, odd_images, refuse_defects, seen_headers
 from mhpatchcore.inputs.sources import Gathered, ImageLike, Images, gather, spread
 from mhpatchcore.inputs.views import STRIDE, shape_like
 from mhpatchcore.inputs.window import learnt_window
