@@ -39,7 +39,7 @@ from mhpatchcore.fitting.describing import Extracted
 from mhpatchcore.fitting.moments import MOMENTS_FAN_IN
 from mhpatchcore.fitting.plan import RUNS, bank_chunks, make_plan, runs_of
 from mhpatchcore.fitting.storekeeping import entries_of
-from mhpatchcore.inputs.folders import images_below
+from mhpatchcore.inputs.places import images_below
 from mhpatchcore.inputs.views import Geometry
 from mhpatchcore.runtime.costs import Costs, current_rss
 from mhpatchcore.runtime.parallel import one_blas_thread

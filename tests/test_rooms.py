@@ -29,12 +29,12 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("fitting",),
     ("inspection",),
     ("detector",),
-    ("integrations",),
     ("evaluation",),
     ("report",),
     ("experiments", "demo"),
     ("deploy",),
     ("batch",),
+    ("integrations",),
     ("cli",),
     ("__main__",),
 )

@@ -25,7 +25,7 @@ from mhpatchcore.fitting.execution import Execution
 from mhpatchcore.fitting.executor import Executor, Threads
 from mhpatchcore.inputs.datasets import GOOD
 from mhpatchcore.inputs.files import absolute_name, states_of
-from mhpatchcore.inputs.folders import SUFFIXES, has_suffix
+from mhpatchcore.inputs.places import SUFFIXES, has_suffix
 from mhpatchcore.inputs.sources import gather
 from mhpatchcore.model.file import load
 from mhpatchcore.runtime.files import write_text

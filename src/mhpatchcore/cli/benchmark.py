@@ -26,7 +26,7 @@ from mhpatchcore.experiments.tables import write_tables
 from mhpatchcore.inputs.datasets import find_categories, load_dataset
 from mhpatchcore.presets import LADDER_SIZES, OPEN_NETWORK, PAPER, PRESETS, WIDE_RESNET, preset
 
-OutOption = typer.Option(..., "--out", help="Folder for results; finished cells in it are kept.")
+OutOption = typer.Option(..., "--out", "-o", help="Folder for results; finished cells in it are kept.")
 BackboneOption = typer.Option(None, help="Backbone for all cells (default: efficientnet_lite0).")
 TagOption = typer.Option(None, help="Training recipe of the backbone's weights from the hub.")
 StoreOption = typer.Option(

@@ -14,7 +14,7 @@ from mhpatchcore.cli.paths import check_folder
 @command()
 def bundle(
     model: options.Model,
-    output: Path = typer.Option(..., "--output", "-o", help="The folder to write; it must not be there yet."),
+    output: Path = typer.Option(..., "--out", "-o", help="The folder to write; it must not be there yet."),
     image: Path | None = typer.Option(
         None, "--image", help="The self-test image (default: one is made up).", show_default=False
     ),

@@ -23,7 +23,7 @@ def watch(
     ),
     inbox: Path = typer.Argument(..., help="The folder into which images are written."),
     out: Path = typer.Option(
-        ..., "--out", metavar="DIR", help="The folder for results, and for the journal."
+        ..., "--out", "-o", metavar="DIR", help="The folder for results, and for the journal."
     ),
     sort: bool = typer.Option(
         False, "--sort", help="Move images into passed/, rejected/ and broken/ of that folder."

@@ -28,8 +28,8 @@ from mhpatchcore.fitting.plan import bank_chunks, cut, runs_of
 from mhpatchcore.fitting.tasks import load_patches, put_metric, put_patches, whitened
 from mhpatchcore.metric.whitening import Whitening
 from mhpatchcore.runtime.arrays import Array
+from mhpatchcore.runtime.parallel import tree_nodes
 from mhpatchcore.runtime.store import Store, entry_key
-from mhpatchcore.runtime.trees import tree_nodes
 
 MERGED = 16  # nodes that a far away task makes one of: whole subtrees, whether 2 or 4 make one
 

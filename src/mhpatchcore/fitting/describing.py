@@ -22,9 +22,8 @@ from mhpatchcore.errors import ImageError
 from mhpatchcore.fitting.moments import ScaleMoments, run_moments
 from mhpatchcore.fitting.plan import cut
 from mhpatchcore.fitting.tasks import load_network
-from mhpatchcore.inputs.areas import Area
 from mhpatchcore.inputs.loading import LoadedImage, load_image
-from mhpatchcore.inputs.regions import Roi
+from mhpatchcore.inputs.regions import Area, Roi
 from mhpatchcore.inputs.sources import ImageLike, content_hash, fetched
 from mhpatchcore.inputs.turns import EVERY_TURN, PLAIN, Turn
 from mhpatchcore.inputs.views import Geometry, Placed, View, whole_view

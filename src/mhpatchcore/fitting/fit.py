@@ -48,7 +48,7 @@ from mhpatchcore.model.file import check_can_be_listed
 from mhpatchcore.model.history import Event, event
 from mhpatchcore.model.product import checked_product, product_of
 from mhpatchcore.model.value import Model, Previous, Scale
-from mhpatchcore.runtime.memory import give_back
+from mhpatchcore.runtime.parallel import give_back
 from mhpatchcore.scoring.known_defects import NO_DEFECTS, KnownDefects
 from mhpatchcore.scoring.local import spacing_weights
 

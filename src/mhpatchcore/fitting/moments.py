@@ -13,8 +13,8 @@ from mhpatchcore.fitting.execution import Execution
 from mhpatchcore.fitting.plan import cut, images_at_once, runs_of
 from mhpatchcore.metric.moments import Moments
 from mhpatchcore.runtime.arrays import Array
+from mhpatchcore.runtime.parallel import tree_reduce
 from mhpatchcore.runtime.store import Store, entry_key
-from mhpatchcore.runtime.trees import tree_reduce
 
 MOMENTS_FAN_IN = 16
 WORTH_KEEPING = 8  # patches for each dimension: fewer would take less room than their moments

@@ -17,7 +17,7 @@ from mhpatchcore.backbone.stored import Located
 from mhpatchcore.config import Config
 from mhpatchcore.fitting.executor import Executor
 from mhpatchcore.inputs.turns import AUTO, EVERY_TURN, TURNS, Turn
-from mhpatchcore.runtime.trees import whole_subtrees
+from mhpatchcore.runtime.parallel import whole_subtrees
 
 Item = TypeVar("Item")
 

@@ -15,8 +15,7 @@ from mhpatchcore.backbone.session import Backbone, BackboneInfo
 from mhpatchcore.backbone.stored import Located, counting, stored_inside, stored_maps
 from mhpatchcore.bank.patches import Patches, grid_origin
 from mhpatchcore.metric.whitening import Whitening
-from mhpatchcore.runtime.memory import give_back
-from mhpatchcore.runtime.parallel import Memoised
+from mhpatchcore.runtime.parallel import Memoised, give_back
 from mhpatchcore.runtime.store import Store, entry_key
 from mhpatchcore.scoring.score import load_head
 

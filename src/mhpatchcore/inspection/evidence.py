@@ -22,10 +22,10 @@ import numpy as np
 
 from mhpatchcore.backbone.session import BackboneInfo
 from mhpatchcore.errors import ImageError
-from mhpatchcore.inputs.areas import Extent
 from mhpatchcore.inputs.decode import size_of
 from mhpatchcore.inputs.loading import load_image
 from mhpatchcore.inputs.places import is_there
+from mhpatchcore.inputs.regions import Extent
 from mhpatchcore.inputs.sources import GivenImage, ImageLike, content_hash
 from mhpatchcore.inputs.turns import EVERY_TURN, PLAIN, Turn
 from mhpatchcore.inputs.views import Box, Geometry

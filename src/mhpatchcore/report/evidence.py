@@ -17,8 +17,8 @@ from matplotlib.patches import Rectangle
 from matplotlib.patheffects import withStroke
 from PIL import Image
 
-from mhpatchcore.inputs.areas import Extent
 from mhpatchcore.inputs.loading import load_pixels
+from mhpatchcore.inputs.regions import Extent
 from mhpatchcore.inputs.sources import ImageLike
 from mhpatchcore.inputs.views import Box
 from mhpatchcore.inputs.window import Window

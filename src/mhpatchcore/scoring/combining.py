@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mhpatchcore.inputs.areas import middles
+from mhpatchcore.inputs.regions import middles
 from mhpatchcore.inputs.views import Geometry
 from mhpatchcore.runtime.arrays import Floats, Mask
 from mhpatchcore.scoring.graph import Head

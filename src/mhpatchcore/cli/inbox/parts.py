@@ -117,7 +117,7 @@ def remove(
 @command()
 def export(
     model: Model,
-    output: Path = typer.Option(..., "--output", "-o", help="A folder: good/, defect/ and labels.csv."),
+    output: Path = typer.Option(..., "--out", "-o", help="A folder: good/, defect/ and labels.csv."),
     inbox: Place = None,
 ) -> Answer:
     """Write all labelled images into a folder, as `fit`, `evaluate` and `calibrate` take them."""
