@@ -10,8 +10,7 @@ from pathlib import Path
 from mhpatchcore.batch.many import Fitted, Product, Recipe
 from mhpatchcore.errors import UserError
 from mhpatchcore.report.drawing import screen_pixels
-from mhpatchcore.report.page import render_page
-from mhpatchcore.report.pictures import encoded
+from mhpatchcore.report.page import encoded, render_page
 from mhpatchcore.report.wording import Tile, percent, settings
 from mhpatchcore.runtime.files import write_text
 from mhpatchcore.runtime.urls import url_of

@@ -16,8 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mhpatchcore.deploy.serve.registry import Served
-from mhpatchcore.inspection.camera import CameraDrift, camera_drift
-from mhpatchcore.inspection.drift import Drift, compare
+from mhpatchcore.inspection.drift import CameraDrift, Drift, camera_drift, compare
 from mhpatchcore.result import Result
 
 LAST = 1000  # parts
