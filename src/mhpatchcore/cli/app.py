@@ -87,14 +87,10 @@ def without_types_of_flags(params: list[Any]) -> list[Any]:
 
 
 def unwrapped(text: str) -> str:
-    """A docstring whose paragraphs fill the width of the terminal; examples keep their own lines.
+    r"""A docstring whose paragraphs fill the width of the terminal; examples keep their own lines.
 
-    >>> print(unwrapped("Score\nimages.\n\nExamples:\nmhpatchcore score a\nmhpatchcore score b"))
-    Score images.
-    <BLANKLINE>
-    Examples:
-    mhpatchcore score a
-    mhpatchcore score b
+    >>> unwrapped("Score\nimages.\n\nExamples:\nmhpatchcore score a\nmhpatchcore score b")
+    'Score images.\n\nExamples:\nmhpatchcore score a\nmhpatchcore score b'
     """
     return re.sub(r"(?<!\n)\n(?!\n|mhpatchcore )", " ", text)
 

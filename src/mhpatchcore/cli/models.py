@@ -152,7 +152,8 @@ def _calibrate_lines(detector: Detector, before: Detector, known: Sequence[float
     calibration = detector.calibration
     yield from threshold_lines(detector, "threshold   ", known)
     if calibration.judges:
-        yield f"            {threshold_before(before)}; for pixels it is {calibration.pixel_threshold:.4g}"
+        was = "" if detector.threshold == before.threshold else f"{threshold_before(before)}; "
+        yield f"            {was}for pixels it is {calibration.pixel_threshold:.4g}"
     if calibration.n:
         yield f"from        {counted(calibration.n, 'image')}, {calibration.method}"
     if known is not None:
