@@ -161,8 +161,9 @@ def describe(event: Event) -> str:
     """
     when = event.when.replace("T", " ")[:16]
     who = f", by {event.who}" if event.who else ""
+    on = f", on {event.device}" if event.device != "cpu" else ""
     note = f": {event.note}" if event.note else ""
-    return f"{when} UTC  {_deed(event)} (mhpatchcore {event.version}){who}{note}"
+    return f"{when} UTC  {_deed(event)} (mhpatchcore {event.version}{on}){who}{note}"
 
 
 def _deed(event: Event) -> str:
