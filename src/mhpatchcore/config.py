@@ -194,7 +194,9 @@ class Config:
         choices=(*TURNS, AUGMENT_AUTO))
     # metric
     reduction: str = setting(
-        "pca", "pca, ipca (the paper's literal path) or none", METRIC, choices=("pca", "ipca", "none"))
+        "auto", "pca, ipca (the paper's literal path), correlation (pca of channels at unit spread) or none; auto: "
+        "correlation for transformers, pca for others", METRIC,
+        choices=("auto", "pca", "ipca", "correlation", "none"))
     variance: float | None = setting(0.99, "Share of the variance to retain", METRIC, share=True, can_be_all=True)
     components: int | None = setting(None, "Keep this many directions instead", METRIC, limits=(1, 10**6))
     metric: str = setting(

@@ -19,8 +19,7 @@ from mhpatchcore.cli.paths import check_folder, with_name
 from mhpatchcore.cli.settings import read_settings
 from mhpatchcore.config import Config
 from mhpatchcore.errors import UserError
-from mhpatchcore.experiments.cell import CellSpec
-from mhpatchcore.experiments.grid import Outcome, run_grid
+from mhpatchcore.experiments.cells import CellSpec, Outcome, run_grid
 from mhpatchcore.experiments.ladder import STREAM, ladder_cells, write_ladder
 from mhpatchcore.experiments.tables import write_tables
 from mhpatchcore.inputs.datasets import find_categories, load_dataset

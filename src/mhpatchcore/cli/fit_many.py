@@ -33,6 +33,7 @@ def fit_many(
     all_good: options.AllGood = False,
     weights: options.Weights = None,
     run: Run,
+    device: options.Device = None,
     cluster: options.Cluster = None,
 ) -> Answer:
     """Learn a model for every product, one for each subfolder, and write a page about them all.

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from mhpatchcore.backbone.device import current_device
 from mhpatchcore.backbone.session import Backbone, BackboneInfo
 from mhpatchcore.backbone.stored import Located, counting, stored_inside, stored_maps
 from mhpatchcore.bank.patches import Patches, grid_origin
@@ -22,7 +23,7 @@ from mhpatchcore.scoring.score import load_head
 
 def put_network(store: Store, backbone: Backbone) -> str:
     """Keep a network in the store; its key."""
-    key = entry_key("network", backbone.graph_sha256)
+    key = entry_key("network", backbone.graph_sha256, current_device())
     info = json.dumps(backbone.info.to_json()).encode()
     store.put(key, {"graph": np.frombuffer(backbone.graph, np.uint8), "info": np.frombuffer(info, np.uint8)})
     return key
