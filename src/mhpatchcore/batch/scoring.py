@@ -20,8 +20,8 @@ from typing import Any
 from mhpatchcore.batch.table import Table
 from mhpatchcore.detector import Detector
 from mhpatchcore.errors import ImageError, ModelFileError
-from mhpatchcore.fitting.executor import Executor, Threads
-from mhpatchcore.fitting.plan import cut
+from mhpatchcore.fitting.execution import Executor, Threads, silent
+from mhpatchcore.fitting.tasks import cut
 from mhpatchcore.inputs.files import absolute_name, states_of
 from mhpatchcore.inputs.sources import ImageLike, content_hash, fetched
 from mhpatchcore.model.file import from_bytes, read_file
@@ -104,7 +104,7 @@ def score_batch(
     ]
     if isinstance(executor, Threads):  # one part after the other, on all cores
         batch, executor = replace(batch, threads=executor.workers), Threads(1)
-    executor.check(None, parts[0].images[0] if parts else None)
+    executor.check(None, parts[0].images[0] if parts else None, silent)
     record = {"layout": LAYOUT, "model": batch.sha256, "images": len(images), "parts": len(parts)}
     batch.table.begin(record)
     yield from executor.map(partial(score_part, batch), parts)

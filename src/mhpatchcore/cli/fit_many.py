@@ -45,8 +45,7 @@ def fit_many(
     Run again, it fits only products whose images or settings have changed. One that cannot be fitted does not stop
     the others.
     """
-    from mhpatchcore.batch.many import Recipe, fit_products, products_in
-    from mhpatchcore.batch.page import write_summary
+    from mhpatchcore.batch.many import Recipe, fit_products, products_in, write_summary
     from mhpatchcore.inputs.files import absolute_name
 
     check_folder(output)

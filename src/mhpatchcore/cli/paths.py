@@ -13,7 +13,7 @@ from mhpatchcore.inputs.folders import SUFFIXES
 from mhpatchcore.inputs.places import may_exist, stacked
 from mhpatchcore.inputs.video import is_video, video_frames
 from mhpatchcore.model.file import document_of
-from mhpatchcore.model.product import OtherProductError, differ
+from mhpatchcore.model.history import OtherProductError, differ
 from mhpatchcore.runtime.urls import check_writable, shown, url_of
 
 STANDARD_INPUT = Path("-")

@@ -18,11 +18,10 @@ from mhpatchcore.inputs.views import whole_view
 from mhpatchcore.model.value import Scale
 from mhpatchcore.runtime.arrays import Array, Floats, Mask
 from mhpatchcore.runtime.parallel import one_blas_thread
-from mhpatchcore.scoring.combining import Rule, combined_score
 from mhpatchcore.scoring.graph import Head
 from mhpatchcore.scoring.known_defects import NO_DEFECTS, KnownDefects, likenesses
 from mhpatchcore.scoring.maps import ViewScores
-from mhpatchcore.scoring.score import Scored, scored_by
+from mhpatchcore.scoring.score import Rule, Scored, combined_score, scored_by
 
 
 class Runtime:

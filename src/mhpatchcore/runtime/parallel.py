@@ -10,8 +10,8 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
-from functools import lru_cache, partial
+from contextlib import ExitStack, contextmanager
+from functools import cache, lru_cache, partial
 from threading import Lock
 from typing import Any, Generic, TypeVar
 
@@ -95,6 +95,15 @@ def _limit_blas() -> Callable[[], Any]:
 
 # within such a block every BLAS call of the process uses one thread, so that its bits are the same everywhere
 one_blas_thread = ProcessState(_limit_blas)
+
+
+_for_life = ExitStack()
+
+
+@cache
+def limit_blas() -> None:
+    """One thread for every BLAS call of this process, a worker's, from now on."""
+    _for_life.enter_context(one_blas_thread())
 
 
 @contextmanager

@@ -61,21 +61,3 @@ def tree_nodes(
             else:
                 open_nodes[level], node = merged, None
     return [node for node in reversed(open_nodes) if node is not None]
-
-
-def tree_reduce(
-    leaves: Iterable[Item],
-    fan_in: int,
-    merge: Callable[[Item, Item], Item],
-    close: Callable[[Item], Item] = lambda node: node,
-    levels: Iterable[int] | None = None,
-) -> Item | None:
-    """One node of all leaves; None without any.
-
-    >>> tree_reduce(range(10), 4, lambda x, y: x + y)
-    45
-    """
-    total: Item | None = None
-    for node in tree_nodes(leaves, fan_in, merge, close, levels):
-        total = node if total is None else merge(total, node)
-    return None if total is None else close(total)

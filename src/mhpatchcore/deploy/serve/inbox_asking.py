@@ -18,7 +18,7 @@ from mhpatchcore.deploy.serve.refusals import Refused, of_user_error, unknown, u
 from mhpatchcore.deploy.serve.service import Service
 from mhpatchcore.deploy.serve.v1 import service_of
 from mhpatchcore.errors import UserError
-from mhpatchcore.model.product import OtherProductError
+from mhpatchcore.model.history import OtherProductError
 from mhpatchcore.runtime.texts import without_paths
 
 Out = TypeVar("Out")
