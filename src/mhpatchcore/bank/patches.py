@@ -13,7 +13,7 @@ from mhpatchcore.runtime.arrays import Array, Floats, Indices
 from mhpatchcore.runtime.parallel import ordered_map
 from mhpatchcore.runtime.trees import tree_nodes
 
-CENTROID = -1  # in place of the image, where a row is no single patch
+CENTROID = -1  # in place of the image, where a row is not a single patch
 
 
 @dataclass(frozen=True, eq=False)

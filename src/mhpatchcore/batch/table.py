@@ -1,7 +1,7 @@
 """A table in a folder of Parquet files: results.parquet/part-00000.parquet and so on, and a record of what has made it.
 
 Every part holds a key of all that it was made of. Tools for tables read the folder as one; names that begin with _ are
-nothing to them.
+ignored by them.
 """
 
 from __future__ import annotations
@@ -113,5 +113,5 @@ class Table:
 
 
 def _text(value: Any) -> Any:
-    """File names may hold bytes that are no text, and a table cannot."""
+    """File names may hold bytes that are not valid text; a table may not."""
     return value.encode(errors="backslashreplace").decode() if isinstance(value, str) else value

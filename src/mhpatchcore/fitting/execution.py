@@ -64,7 +64,7 @@ class Threads:
 
 
 def silent(*_: object) -> None:
-    """Nobody listens."""
+    """Ignore whatever is reported."""
 
 
 def _warn(message: str) -> None:

@@ -82,7 +82,8 @@ def extracted(
     held_out = held_out_images(list(sources), config, previous) if representative else ()
     counts = number_of_views(images, config)
     expected = 2 * sum(n * backbone.info.stored for n, backbone in zip(counts, backbones, strict=True))
-    with one_blas_thread(), opened_store(_store_folder(execution), expected) as store:
+    folder = None if execution.store is None else absolute_name(execution.store)  # the same for all workers
+    with one_blas_thread(), opened_store(folder, expected) as store:
         try:
             if execution.runs_on.remote:
                 sources = {i: absolute_source(source) for i, source in sources.items()}
@@ -116,11 +117,6 @@ def calibration_shares(config: Config, previous: Sequence[Model], new: int) -> l
     room = max(config.calibration_images, *known[:-1]) if previous else config.calibration_images
     share = min([room / max(sum(images), 1), *(n / of for n, of in zip(known, images, strict=True) if of)])
     return [round(share * n) for n in images]
-
-
-def _store_folder(execution: Execution) -> Path | None:
-    """Where the store is kept, by a name that is the same for all workers."""
-    return None if execution.store is None else Path(absolute_name(execution.store))
 
 
 def absolute_source(source: ImageLike) -> ImageLike:

@@ -158,18 +158,16 @@ class Fitted:
         defects: KnownDefects = NO_DEFECTS,
     ) -> Model:
         """The model, of which the first `images` are those of the previous ones."""
-        thumbnails = np.zeros((len(images), SIDE**2), np.float16)
-        measures = np.full((len(images), len(MEASURES)), nan, np.float32)
-        hashes = [hash_ for one in self.previous for hash_ in one.hashes]
-        thumbnails[: len(hashes)] = np.concatenate(
-            [thumbnails[:0], *(one.thumbnails for one in self.previous)]
-        )
-        measures[: len(hashes)] = np.concatenate([measures[:0], *(one.measures for one in self.previous)])
-        hashes += [""] * (len(images) - len(hashes))  # those of images that could not be read stay so
+        old = self.previous
+        new = len(images) - sum(len(one.images) for one in old)  # some of which could not be read
+        hashes = [*(hash_ for one in old for hash_ in one.hashes), *[""] * new]
+        nothing = np.zeros((new, SIDE**2), np.float16), np.full((new, len(MEASURES)), nan, np.float32)
+        thumbnails = np.concatenate([*(one.thumbnails for one in old), nothing[0]])
+        measures = np.concatenate([*(one.measures for one in old), nothing[1]])
         for one in self.read:
-            hashes[one.image], thumbnails[one.image] = one.sha256, one.thumbnail
-            measures[one.image] = one.measures
-        n_learnt = sum(one.n_learnt for one in self.previous) + self.learnt
+            hashes[one.image] = one.sha256
+            thumbnails[one.image], measures[one.image] = one.thumbnail, one.measures
+        n_learnt = sum(one.n_learnt for one in old) + self.learnt
         known = (images, tuple(hashes), thumbnails, measures, n_learnt)
         return Model(config, self.scales, self.calibration, *known, history, excluded, product, defects)
 

@@ -29,8 +29,8 @@ class Event:
 
     `what` is fit, update, merge or calibrate; `images` how many were new to it (those learnt from, or those of the
     threshold), `total` how many the model has learnt from since. `source` is where they came from: the absolute path of
-    their folder, so that evidence finds them again. Who gets the model file can read it, like the images' names.
-    `who` did it and why (`note`) is known where somebody has said so. `threshold` is one that was set by hand.
+    their folder, so that evidence finds them again. Anyone who has the model file can read it, like the images' names.
+    `who` did it and why (`note`) is empty unless somebody has said so. `threshold` is one that was set by hand.
     """
 
     what: str

@@ -64,8 +64,8 @@ OF_DEFECTS: Kinds = {"defects.rows": ("f2", ("rows", "d")), "defects.kinds": ("i
 def check_document(document: Mapping[str, Any]) -> None:
     """The kinds of what the JSON document says."""
     _expect(isinstance(document["version"], str), "it names no version")
-    _expect(isinstance(document["product"], str), "its product is no text")
-    _expect(isinstance(document["config"], dict), "its settings are no table")
+    _expect(isinstance(document["product"], str), "its product is not a text")
+    _expect(isinstance(document["config"], dict), "its settings are not a table")
     missing = {field.name for field in fields(Config)} - set(document["config"])
     _expect(not missing, f"the setting {min(missing, default='')} is missing")
     roi = document["config"]["roi"]  # a text would be a file or a URL, to be read by whoever loads the model
@@ -74,13 +74,13 @@ def check_document(document: Mapping[str, Any]) -> None:
         _expect(_texts(document[name]), f"{name} are not texts")
     _expect(len(document["hashes"]) == len(document["images"]), "images and hashes differ in number")
     _expect(_whole(document["n_learnt"]) and document["n_learnt"] >= 1, "it has learnt from no images")
-    _expect(isinstance(document["history"], list), "its history is no list")
+    _expect(isinstance(document["history"], list), "its history is not a list")
     for event in document["history"]:
         names = ("what", "source", "when", "version", "who", "note")
         texts = all(isinstance(event[name], str) for name in names)
         _expect(texts and _whole(event["images"]) and _whole(event["total"]), "an event is not of its kind")
         _expect(_number(event["false_alarm"]), "an event has no rate")
-    _expect(isinstance(document["defects"], list), "its known defects are no list")
+    _expect(isinstance(document["defects"], list), "its known defects are not a list")
     for defect in document["defects"]:
         named = isinstance(defect["name"], str) and 0 < len(defect["name"]) <= MOST_NAME
         _expect(named and _whole(defect["images"]) and defect["images"] >= 1, "a known defect has no name")
@@ -115,7 +115,7 @@ def check_tensors(document: Mapping[str, Any], tensors: Mapping[str, Array]) -> 
         _expect(own["K"] >= 1, f"{i}.bank has no rows")
         names |= {f"{i}.{name}" for name in kinds}
     unknown = set(tensors) - names
-    _expect(not unknown, f"{min(unknown, default='')} is no part of a model")
+    _expect(not unknown, f"{min(unknown, default='')} does not belong to a model")
     _expect(set(document["sha256"]) == names, "hashes and tensors differ")
 
 
@@ -190,7 +190,7 @@ def _check_graphs(model: Model) -> None:
         try:
             network = onnx.load_model_from_string(scale.backbone.graph)
         except DecodeError as error:
-            raise ValueError("its network is no ONNX graph") from error
+            raise ValueError("its network is not an ONNX graph") from error
         check_harmless(network, (1, info.height, info.width, 3))
         graph = network.graph
         inputs, outputs = ([_signature(one) for one in side] for side in (graph.input, graph.output))
@@ -207,7 +207,7 @@ def _signature(value: Any) -> tuple[str, int, tuple[int, ...]]:
 
 def _check_backbone(info: Mapping[str, Any]) -> None:
     for name in ("name", "weights_sha256", "weights_source", "descriptor", "precision"):
-        _expect(isinstance(info[name], str), f"the backbone's {name} is no text")
+        _expect(isinstance(info[name], str), f"the backbone's {name} is not a text")
     _expect(_texts(info["layers"]), "the backbone's layers are not texts")
     for name in ("height", "width"):
         _expect(_whole(info["pool"]) and info["pool"] >= 1, "the backbone's pool is out of range")

@@ -89,7 +89,7 @@ def scored_by(
 ) -> Scored:
     """Run a scoring graph on a view of which only the patches inside (h, w) count.
 
-    A score that is no number would be neither above nor below any threshold: it is refused.
+    A score that is not a number would be neither above nor below any threshold: it is refused.
     """
     counts = np.ones(grid, np.float32) if inside is None else inside.astype(np.float32)
     feed = feed | {"inside": counts.ravel()}
