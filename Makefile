@@ -28,7 +28,7 @@ test-oldest:
 test-pythons:
 	scripts/test-pythons.sh
 
-# make stress MINUTES=10: mutated files by the ten thousand, faults at every write
+# make stress MINUTES=10: mutated files by the ten thousand, faults at every write, receivers that fail
 stress: $(VENV)/installed-dev
 	$(BIN)/python -m benchmarks.stress $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--first $(SEED))
 

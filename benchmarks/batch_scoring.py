@@ -24,7 +24,7 @@ from mhpatchcore import Detector
 from mhpatchcore.batch import scoring
 from mhpatchcore.fitting.dask_executor import executor_of
 from mhpatchcore.fitting.execution import Executor, Threads
-from mhpatchcore.inputs.folders import images_below
+from mhpatchcore.inputs.places import images_below
 from mhpatchcore.runtime.arrays import Doubles
 
 NAMES = ("score_many on threads", "table on threads", "table on a cluster")

@@ -17,8 +17,8 @@ from PIL import Image
 from benchmarks.commands import Row, integers, parser_of, shown, write_json
 from benchmarks.timing import interleaved, medians
 from mhpatchcore import Config
-from mhpatchcore.inputs.folders import images_below
 from mhpatchcore.inputs.loading import load_pixels, load_views
+from mhpatchcore.inputs.places import images_below
 from mhpatchcore.inputs.views import View
 
 COLUMNS = {

@@ -31,8 +31,8 @@ from mhpatchcore.backbone.session import make_session
 from mhpatchcore.deploy.bundle import onnx_input
 from mhpatchcore.deploy.export import onnx_bytes
 from mhpatchcore.deploy.pillow_resize import UINT8, resized
-from mhpatchcore.inputs.folders import images_below
 from mhpatchcore.inputs.loading import load_pixels, load_views
+from mhpatchcore.inputs.places import images_below
 from mhpatchcore.inputs.views import View
 from mhpatchcore.runtime.arrays import Array
 from mhpatchcore.runtime.costs import current_rss, own_peak, reset_peak

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
+from mhpatchcore.cli.ranks import rank_images
 from mhpatchcore.demo.dataset import vial_image
 from mhpatchcore.inputs.loading import load_image, load_pixels, load_views
-from mhpatchcore.inputs.ranks import rank_images
 from mhpatchcore.inputs.regions import parse_roi
 from mhpatchcore.inputs.views import View, shape_like
 from mhpatchcore.inputs.window import Window, learnt_window

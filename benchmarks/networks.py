@@ -26,8 +26,8 @@ from mhpatchcore.backbone.weights import ARCHITECTURES, load_weights
 from mhpatchcore.config import Size
 from mhpatchcore.demo.dataset import write_demo_dataset
 from mhpatchcore.fitting.fit import shaped
-from mhpatchcore.inputs.folders import images_below
 from mhpatchcore.inputs.loading import load_views
+from mhpatchcore.inputs.places import images_below
 from mhpatchcore.inputs.sources import ImageLike
 from mhpatchcore.inputs.views import View
 from mhpatchcore.presets import preset

@@ -15,7 +15,7 @@ from typing import Any
 
 from benchmarks.commands import Row, answer_of, parser_of, shown, write_json
 from mhpatchcore import Config, Detector, Execution
-from mhpatchcore.inputs.folders import images_below
+from mhpatchcore.inputs.places import images_below
 from mhpatchcore.runtime.costs import Costs, cpu_seconds
 
 UNLIMITED = 10**15

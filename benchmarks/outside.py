@@ -13,9 +13,9 @@ import numpy as np
 
 from benchmarks.commands import Row, parser_of, shown, write_json
 from mhpatchcore import Config, Detector
-from mhpatchcore.inputs.areas import Polygons
 from mhpatchcore.inputs.datasets import load_dataset
 from mhpatchcore.inputs.loading import load_pixels
+from mhpatchcore.inputs.regions import Polygons
 from mhpatchcore.inputs.sources import spread
 from mhpatchcore.runtime.arrays import Array
 

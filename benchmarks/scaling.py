@@ -38,7 +38,7 @@ from mhpatchcore.fitting.extraction import MOMENTS_FAN_IN
 from mhpatchcore.fitting.storekeeping import entries_of
 from mhpatchcore.fitting.tasks import bank_chunks, cut, images_at_once
 from mhpatchcore.fitting.trees import RUNS, runs_of
-from mhpatchcore.inputs.folders import images_below
+from mhpatchcore.inputs.places import images_below
 from mhpatchcore.inputs.views import Geometry
 from mhpatchcore.runtime.costs import Costs, current_rss
 from mhpatchcore.runtime.parallel import one_blas_thread

@@ -27,7 +27,7 @@ import numpy as np
 from PIL import Image
 
 from benchmarks.commands import Row, parser_of, shown, write_json
-from mhpatchcore.inputs.folders import images_below
+from mhpatchcore.inputs.places import images_below
 
 SIDE = 64
 SETTINGS = ("--size", "64", "--layers", "block2,block4", "-K", "2000", "--local-rows", "64", "-q")

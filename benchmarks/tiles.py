@@ -28,8 +28,8 @@ from scipy.ndimage import maximum_filter
 
 from benchmarks.commands import Row, answer_of, listed, parser_of, shown, write_json
 from mhpatchcore import Config, Detector
-from mhpatchcore.inputs.folders import images_below
 from mhpatchcore.inputs.loading import load_pixels
+from mhpatchcore.inputs.places import images_below
 from mhpatchcore.inputs.views import Box
 from mhpatchcore.result import Result
 from mhpatchcore.runtime.arrays import Array, Mask

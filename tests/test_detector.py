@@ -133,7 +133,7 @@ def test_a_verdict_has_three_values() -> None:
     found = {}
     for threshold in (1e9, 1e-3, float("inf")):
         result = with_threshold(small_detector(), threshold).score(pixels)
-        told = result.to_json()
+        told = result.to_dict()
         assert result.verdict == told["verdict"] and result.verdict in repr(result)
         found[result.verdict] = (result.is_rejected, told["is_rejected"], told["threshold"] is None)
     assert found == {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from PIL import Image
 from small_detector import PIXELS, small_detector, vials
 
-from mhpatchcore import ImageError, UserError
+from mhpatchcore import ImageError, Results, UserError
 from mhpatchcore import result as result_module
 from mhpatchcore.inputs.views import View
 from mhpatchcore.result import PEAK_SHARE, Result
@@ -89,12 +90,13 @@ def test_a_result_shows_itself(tmp_path: Path) -> None:
     result.save(tmp_path / "why.png")
     with Image.open(tmp_path / "why.png") as picture:
         assert picture.width > 2 * PIXELS and picture.height > PIXELS
-    shown = result._repr_png_()
-    assert shown is not None and shown.startswith(b"\x89PNG")
+    with_image = result._repr_png_()
+    assert with_image.startswith(b"\x89PNG")
     path.unlink()
-    assert result._repr_png_() is None
+    on_grey = result._repr_png_()
+    assert on_grey.startswith(b"\x89PNG") and on_grey != with_image
     of_array = detector(image)
-    assert of_array._repr_png_() is None
+    assert of_array._repr_png_() == on_grey
     with pytest.raises(UserError, match="give the image"):
         of_array.save(tmp_path / "no.png")
     of_array.save(tmp_path / "given.png", image)
@@ -123,3 +125,81 @@ def test_boxes_say_what_other_libraries_expect() -> None:
     assert box == (box.top, box.left, box.bottom, box.right)
     assert box.xyxy == (box.left, box.top, box.right, box.bottom)
     assert Image.fromarray(noise).crop(box.xyxy).size == box.xywh[2:]
+
+
+def test_a_result_is_plotted() -> None:
+    from matplotlib.figure import Figure
+
+    detector, image = small_detector(), vials(50, 1)[0]
+    result = detector(image)
+    axes = Figure().subplots()
+    assert result.plot(image, axes) is axes
+    assert axes.images[0].get_array().shape[:2] == result.picture(image).size[::-1]
+    with pytest.raises(UserError, match="give the image"):
+        result.plot(axes=axes)
+
+
+def test_to_json_is_a_text_of_what_to_dict_says() -> None:
+    result = small_detector()(vials(50, 1)[0])
+    assert json.loads(result.to_json())["score"] == result.to_dict()["score"] == result.score
+    assert json.loads(Results([result]).to_json()) == [json.loads(result.to_json())]
+
+
+@pytest.fixture(scope="module")
+def results() -> Results:
+    """Of two good parts and one of noise."""
+    noise = np.random.default_rng(0).integers(0, 256, (PIXELS, PIXELS, 3)).astype(np.uint8)
+    return small_detector().score_arrays(np.stack([*vials(50, 2), noise]))
+
+
+def test_results_are_tables(results: Results, tmp_path: Path) -> None:
+    pandas, parquet = pytest.importorskip("pandas"), pytest.importorskip("pyarrow.parquet")
+    frame = results.to_frame()
+    assert frame["score"].tolist() == [result.score for result in results]
+    assert frame["verdict"].tolist() == [result.verdict for result in results]
+    assert frame["regions"].tolist()[2] == len(results[2].regions) > 0
+    results.to_csv(tmp_path / "results.csv")
+    results.to_parquet(tmp_path / "results.parquet")
+    from_csv = pandas.read_csv(tmp_path / "results.csv")
+    from_parquet = parquet.read_table(tmp_path / "results.parquet").to_pandas()
+    for table in (from_csv, from_parquet):
+        assert list(table.columns) == list(frame.columns)
+        assert table["score"].tolist() == frame["score"].tolist()
+
+
+def test_results_are_coco_annotations(results: Results, tmp_path: Path) -> None:
+    document = results.to_coco(tmp_path / "regions.json")
+    assert json.loads((tmp_path / "regions.json").read_text()) == json.loads(json.dumps(document))
+    assert [one["id"] for one in document["images"]] == [1, 2, 3]
+    boxes = [one["bbox"] for one in document["annotations"] if one["image_id"] == 3]
+    assert boxes == [list(region.box.xywh) for region in results[2].regions]
+    assert document["categories"] == [{"id": 1, "name": "anomaly"}]
+
+
+def test_results_say_what_they_are_in_a_line(results: Results) -> None:
+    assert "1 rejected" in repr(results) and len(repr(results)) < 60 and len(repr(results[2])) < 100
+    assert results._repr_html_().count("<tr>") == 4
+
+
+def test_one_array_of_many_images_has_a_door_of_its_own() -> None:
+    detector, images = small_detector(), np.stack(vials(50, 2))
+    grey = images[..., 0]
+    assert [one.score for one in detector.score_arrays(images)] == [
+        one.score for one in detector.score(list(images))
+    ]
+    assert len(detector.score_arrays(grey)) == 2
+    with pytest.raises(UserError, match=r"\(N, H, W, 3\)"):
+        detector.score_arrays(grey[0])
+
+
+def test_a_detector_and_evidence_show_themselves(tmp_path: Path) -> None:
+    detector, image = small_detector(), vials(50, 1)[0]
+    html = detector._repr_html_()
+    assert "good images, it should reject about" in html and "image/svg+xml" in html
+    evidence = detector.explain(image)
+    assert evidence._repr_png_() is None and len(repr(evidence)) < 100
+    evidence.save(tmp_path / "why.png", image)
+    Image.fromarray(image).save(tmp_path / "part.png")
+    shown = detector.explain(tmp_path / "part.png")._repr_png_()
+    assert shown is not None and shown.startswith(b"\x89PNG")
+    assert json.loads(evidence.to_json())["places"][0]["score"] == evidence.places[0].score

@@ -25,7 +25,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("bank",),
     ("scoring",),
     ("calibration",),
-    ("model", "result"),
+    ("model", "result", "results"),
     ("fitting",),
     ("inspection",),
     ("detector",),
@@ -51,6 +51,8 @@ LATE = {
 DOORS = {
     ("detector", "deploy.export"),
     ("detector", "evaluation.evaluate"),
+    ("detector", "report.notebook"),
+    ("inspection.evidence", "report.evidence"),
     ("result", "report.drawing"),
 }
 # a command imports what it needs and `--help` nothing; an experiment measures memory before anything is imported

@@ -18,8 +18,8 @@ from benchmarks.commands import listed, parser_of, write_json
 from benchmarks.one_fit import measured_fit
 from benchmarks.timing import interleaved, medians, ratio
 from mhpatchcore import Detector
-from mhpatchcore.inputs.folders import images_below
 from mhpatchcore.inputs.loading import load_pixels
+from mhpatchcore.inputs.places import images_below
 from mhpatchcore.model.file import to_bytes
 from mhpatchcore.runtime.files import atomic_path, write_csv
 

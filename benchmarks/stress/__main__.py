@@ -14,18 +14,23 @@ from collections import Counter
 from itertools import chain
 from pathlib import Path
 
-from benchmarks.stress import configurations, images, models, networks, weights
+from benchmarks.stress import configurations, images, inbox_faults, models, networks, weights
 from benchmarks.stress.faults import COMMANDS, run_faults
 from benchmarks.stress.processes import HARMLESS, REFUSED, Tally, run_trials
 from benchmarks.stress.record_faults import COMMAND as RECORD
 from benchmarks.stress.record_faults import run_record_faults
+from benchmarks.stress.sinks import COMMAND as SINKS
+from benchmarks.stress.sinks import run_sink_faults
 from mhpatchcore.runtime.parallel import available_cores
 
 FAMILIES = {
     module.FAMILY.name: module.FAMILY for module in (images, models, networks, weights, configurations)
 }
 TRIALS = {"images": 10_000, "models": 7_000, "networks": 4_000, "weights": 4_000, "settings": 4_000}
-FAULTS = "faults"
+FAULTS = {  # at every write of commands that make models, and of what a line records and sends
+    "faults": [name for name in COMMANDS if name not in inbox_faults.COMMANDS],
+    "line": [SINKS, RECORD, *inbox_faults.COMMANDS],
+}
 SHOWN = 10
 
 
@@ -36,13 +41,13 @@ def main() -> None:
     )
     parser.add_argument("--first", type=int, default=0, metavar="SEED", help="the number of the first trial")
     parser.add_argument("--trials", type=int, help="so many of every family")
-    parser.add_argument("--only", default="", metavar="NAMES", help=f"of {', '.join(FAMILIES)}, {FAULTS}")
+    parser.add_argument("--only", default="", metavar="NAMES", help=f"of {', '.join((*FAMILIES, *FAULTS))}")
     parser.add_argument("--workers", type=int, default=available_cores())
     parser.add_argument(
         "--step", type=int, default=1, help="faults at every so many writes only (default 1: all)"
     )
     options = parser.parse_args()
-    chosen = options.only.split(",") if options.only else [*FAMILIES, FAULTS]
+    chosen = options.only.split(",") if options.only else [*FAMILIES, *FAULTS]
     until = time.monotonic() + 60 * options.minutes
     columns = ("refused", 8), ("harmless", 9), ("wrong", 6), ("slowest", 8), ("memory", 8), ("time", 7)
     print(
@@ -60,8 +65,8 @@ def main() -> None:
             )
         _show(tally, wanted)
         failed += len(tally.failures)
-    if FAULTS in chosen:
-        failed += _faults(options.step, until)
+    for name in [name for name in FAULTS if name in chosen]:
+        failed += _faults(FAULTS[name], options.step, until)
     print("nothing was wrong" if not failed else f"{failed} trials were wrong")
     sys.exit(1 if failed else 0)
 
@@ -77,14 +82,16 @@ def _show(tally: Tally, wanted: int) -> None:
         print(f"    --only {tally.name} --first {seed} --trials 1: {what[:300]}")
 
 
-def _faults(step: int, until: float) -> int:
+def _faults(commands: list[str], step: int, until: float) -> int:
     """A line for each command: how many writes of it failed in each way; the number of wrong ends."""
     with tempfile.TemporaryDirectory(prefix="mhpatchcore-stress-") as folder:
-        trials: dict[str, Counter[str]] = {name: Counter() for name in (*COMMANDS, RECORD)}
+        trials: dict[str, Counter[str]] = {name: Counter() for name in commands}
         through: set[tuple[str, str]] = set()
         wrong = []
-        of_models = run_faults(Path(folder), dict.fromkeys(COMMANDS, step), until)
-        for struck in chain(run_record_faults(Path(folder), step, until), of_models):
+        place, steps = Path(folder), {name: step for name in commands if name in COMMANDS}
+        sinks = run_sink_faults(place, until=until) if SINKS in commands else ()
+        record = run_record_faults(place, step, until) if RECORD in commands else ()
+        for struck in chain(sinks, record, run_faults(place, steps, until)):
             trials.setdefault(struck.command, Counter())[struck.kind] += struck.reached
             if struck.problem:
                 wrong.append(struck)

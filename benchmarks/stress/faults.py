@@ -195,7 +195,7 @@ def _trial(folder: Path, name: str, kind: str, n: int, expected: str) -> Struck:
         problem = inbox_faults.problem(folder / OUT, kind if reached else "", code, before, is_new, changes)
     if not problem and reached and kind == "k":  # the next one is not disturbed by what is left behind
         (folder / OUT).write_bytes(old)
-        code, said, _ = forked(folder, COMMANDS[name](folder), 0, "e")
+        code, said, _ = forked(folder, COMMANDS[inbox_faults.NEXT.get(name, name)](folder), 0, "e")
         if code != 0 or _essence(folder / OUT) != expected:
             problem = f"afterwards: exit code {code}, {said}"
         if list((folder / ROOT / "tmp").glob("mhpatchcore*")) or _left_behind(folder):

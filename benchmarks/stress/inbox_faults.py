@@ -33,6 +33,7 @@ COMMANDS: dict[str, Command] = {
     ],
     "inbox undo": lambda folder, model: ["inbox", "undo", str(model)],
 }
+NEXT = {"inbox remove": "inbox add"}  # after a kill: what is removed cannot be removed again
 
 
 def entries(model: Path) -> int:

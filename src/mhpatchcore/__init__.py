@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from mhpatchcore.inspection.evidence import Evidence
     from mhpatchcore.presets import PRESETS
     from mhpatchcore.result import Result
+    from mhpatchcore.results import Results
 
 # imported when first used, so that `import mhpatchcore` itself costs nothing
 _HOMES = {
@@ -40,6 +41,7 @@ _HOMES = {
     "ModelFileError": "errors",
     "PRESETS": "presets",
     "Result": "result",
+    "Results": "results",
     "ImageChecks": "fitting.checks",
     "Study": "detector",
     "UserError": "errors",
@@ -58,6 +60,7 @@ __all__ = [
     "ImageWarning",
     "ModelFileError",
     "Result",
+    "Results",
     "Study",
     "UserError",
     "WeightsError",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
@@ -28,9 +28,10 @@ from mhpatchcore.model.runtime import Runtime
 from mhpatchcore.model.value import Model, Scale
 from mhpatchcore.presets import preset as named_preset
 from mhpatchcore.result import Result
+from mhpatchcore.results import Results
 from mhpatchcore.runtime.arrays import Array
+from mhpatchcore.runtime.costs import progress_bars
 from mhpatchcore.runtime.parallel import available_cores, ordered_map
-from mhpatchcore.runtime.progress import progress_bars
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from mhpatchcore.evaluation.evaluate import Evaluation
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Detector:
     """A fitted detector, made by `Detector.fit` or `Detector.load`.
 
@@ -52,11 +53,11 @@ class Detector:
     """
 
     model: Model
+    runtime: Runtime = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(
-            self, "_runtime", Runtime(self.model.scales, self.model.config, self.model.defects)
-        )
+        runtime = Runtime(self.model.scales, self.model.config, self.model.defects)
+        object.__setattr__(self, "runtime", runtime)
 
     @staticmethod
     def fit(
@@ -134,29 +135,21 @@ class Detector:
         if not isinstance(config, Config | None):
             raise UserError(f"config is a Config, not {config!r:.40}: a preset is named by preset=...")
         recipe = named_preset(preset).config if preset is not None else config or Config()
-        given: dict[str, Any] = {"backbone": backbone, "sizes": sizes, "K": K, "roi": roi}
-        given |= {"false_alarm": false_alarm, "seed": seed}
-        recipe = recipe.with_changes(**{name: value for name, value in given.items() if value is not None})
-        checks = ImageChecks(exclude=exclude_suspicious)
-        execution = execution or Execution()
-        if workers is not None:
-            execution = replace(execution, workers=workers)
-        if store is not None:
-            execution = replace(execution, store=store)
+        settings = _given(backbone=backbone, sizes=sizes, K=K, roi=roi, false_alarm=false_alarm, seed=seed)
+        recipe = recipe.with_changes(**settings)
+        execution = replace(execution or Execution(), **_given(workers=workers, store=store))
         if client is not None:
             execution = execution.on_cluster(client)
+        checks = ImageChecks(exclude=exclude_suspicious)
         with progress_bars() if progress else nullcontext(execution.progress) as shown:
-            execution = replace(execution, progress=shown)
-            found = Detector.study(
-                normals, recipe, checks, weights=weights, name=name, all_good=all_good, execution=execution
-            )
-        detector = found.detector
-        if detector.model.no_threshold and recipe.calibration != "none":
+            how = replace(execution, progress=shown)
+            found = fit(normals, recipe, checks, how, weights, name, all_good)
+        if found.model.no_threshold and recipe.calibration != "none":
             execution.warn(
-                f"the model has no threshold, because {detector.model.no_threshold}: give it good parts that it does "
+                f"the model has no threshold, because {found.model.no_threshold}: give it good parts that it does "
                 "not know, detector.calibrated(images=...), or a number, detector.calibrated(threshold=20)"
             )
-        return detector
+        return Detector(found.model)
 
     @staticmethod
     def study(
@@ -278,12 +271,12 @@ class Detector:
     @overload
     def score(self, images: GivenImage) -> Result: ...  # type: ignore[overload-overlap]  # a text is iterable too
     @overload
-    def score(self, images: Iterable[GivenImage]) -> list[Result]: ...
-    def score(self, images: Images) -> Result | list[Result]:
+    def score(self, images: Iterable[GivenImage]) -> Results: ...
+    def score(self, images: Images) -> Result | Results:
         """Score one image, or many.
 
         A folder, a pattern and an array (N, H, W, 3) are collections too. Type checkers cannot know that: use
-        `score_many` for them.
+        `score_many` or `score_arrays` for them.
 
         Parameters
         ----------
@@ -293,9 +286,23 @@ class Detector:
         image = single_image(images)
         if image is not None:
             return self._score_one(image, self.runtime.one_at_a_time)
-        return list(self.score_many(images))
+        return Results(self.score_many(images))
 
     __call__ = score
+
+    def score_arrays(self, images: Array, workers: int | None = None) -> Results:
+        """Score N images that are one array.
+
+        Parameters
+        ----------
+        images
+            (N, H, W, 3), or (N, H, W) for grey images.
+        workers
+            As in `score_many`.
+        """
+        if images.ndim not in (3, 4):
+            raise UserError(f"images in one array are (N, H, W, 3) or (N, H, W), not {images.shape}")
+        return Results(self.score_many(list(images), workers))
 
     @overload
     def score_many(
@@ -334,12 +341,9 @@ class Detector:
                 return error
 
         for outcome in ordered_map(one, each_image(images), workers or available_cores()):
-            if isinstance(outcome, ImageError):
-                assert on_error is not None
+            if on_error is not None and isinstance(outcome, ImageError):
                 on_error(outcome)
-                yield None
-            else:
-                yield outcome
+            yield None if isinstance(outcome, ImageError) else outcome
 
     def evaluate(self, folder: str | Path, workers: int | None = None) -> Evaluation:
         """Score the test images of a data set, and compare with what they are.
@@ -381,9 +385,7 @@ class Detector:
         """
         source = image.path if isinstance(image, Result) else single_image(image)
         if source is None:
-            raise UserError(
-                "explain takes one image, or the result of a file: give the array itself where it was one"
-            )
+            raise UserError("explain takes one image, or the result of a file: give the array itself")
         result = image if isinstance(image, Result) else self.score(source)
         return explain(self.model, self.runtime.heads, source, result, normals)
 
@@ -425,14 +427,8 @@ class Detector:
             with a region for each image.
         """
         other = Detector(replace(self.model, config=self.config.with_changes(roi=roi)))
-        object.__setattr__(other, "_runtime", self.runtime)  # which does not depend on it
+        object.__setattr__(other, "runtime", self.runtime)  # which does not depend on it
         return other
-
-    @property
-    def runtime(self) -> Runtime:
-        """What scoring needs, made once."""
-        runtime: Runtime = self._runtime  # type: ignore[attr-defined]
-        return runtime
 
     @property
     def config(self) -> Config:
@@ -504,8 +500,14 @@ class Detector:
         learnt = f"{n} image{'s' * (n != 1)}, {self.model.rows} bank rows"
         return f"Detector({self.scales[0].backbone.info.name}, {learnt}, {threshold})"
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows: what was learnt, and what the threshold holds."""
+        from mhpatchcore.report.notebook import detector_html
 
-@dataclass(frozen=True, eq=False)
+        return detector_html(self)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Study:
     """A fitted detector and what its fit found out.
 
@@ -526,6 +528,14 @@ class Study:
     coverage: Coverage | None
     passed_over: tuple[str, ...] = ()
 
+    def __repr__(self) -> str:
+        return f"Study({self.detector!r}, {len(self.suspects)} suspects)"
+
 
 def _from_bytes(content: bytes) -> Detector:
     return Detector(from_bytes(content))
+
+
+def _given(**settings: Any) -> dict[str, Any]:
+    """Those that were given a value."""
+    return {name: value for name, value in settings.items() if value is not None}

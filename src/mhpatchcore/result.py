@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from io import BytesIO
 from math import inf, isfinite, nan
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from PIL import Image
 
 from mhpatchcore.errors import UserError
-from mhpatchcore.inputs.areas import Area, Extent
 from mhpatchcore.inputs.camera import MEASURES
-from mhpatchcore.inputs.sources import GivenImage, single_image
+from mhpatchcore.inputs.regions import Area, Extent
+from mhpatchcore.inputs.sources import GivenImage, ImageLike, single_image
 from mhpatchcore.inputs.window import Window
 from mhpatchcore.runtime.arrays import Floats, Mask
 from mhpatchcore.scoring.known_defects import most_like, name_in
 from mhpatchcore.scoring.maps import Region, ViewScores, combined_map, regions_in
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 PEAK_SHARE = (
     0.8  # of the map's peak: where a rejected image is most anomalous, even below the pixel threshold
 )
 BAND = 2**20  # pixels of the map at a time
+GREY = 225  # stands for an image that is not at hand
 
 Verdict = Literal["passed", "rejected", "no threshold"]
 UNREADABLE = "unreadable"  # what tables say of an image that there is no result of
@@ -167,8 +172,8 @@ class Result:
             bottom = min(top + rows, height)
             yield self.map_over((top, 0, bottom, width), bottom - top, width)
 
-    def to_json(self) -> dict[str, Any]:
-        """Everything but the pixels. Without a threshold what depends on it is None."""
+    def to_dict(self) -> dict[str, Any]:
+        """Everything but the pixels, as JSON takes it. Without a threshold what depends on it is None."""
         judged = self.verdict != "no threshold"
         return {
             "image": self.path,
@@ -183,6 +188,10 @@ class Result:
             "camera": self.camera,
         }
 
+    def to_json(self) -> str:
+        """`to_dict` as a JSON text."""
+        return json.dumps(self.to_dict())
+
     def picture(self, image: GivenImage | None = None) -> Image.Image:
         """The image, its heat and what is outlined, side by side above the verdict.
 
@@ -193,10 +202,7 @@ class Result:
         """
         from mhpatchcore.report.drawing import triptych
 
-        source = self.path if image is None else single_image(image)
-        if source is None:
-            raise UserError("this result is not that of a file: give the image, result.picture(image)")
-        return Image.fromarray(triptych(source, self))
+        return Image.fromarray(triptych(self.source(image), self))
 
     def save(self, path: str | Path, image: GivenImage | None = None) -> None:
         """Write `picture` as a file, whose ending says the format.
@@ -212,12 +218,49 @@ class Result:
 
         save_picture(path, np.asarray(self.picture(image)))
 
-    def _repr_png_(self) -> bytes | None:
-        """What a notebook shows: the picture, where the image is a file that is still there."""
-        if self.path is None or not Path(self.path).is_file():
-            return None
+    def plot(self, image: GivenImage | None = None, axes: Axes | None = None) -> Axes:
+        """Show `picture` with Matplotlib.
+
+        Parameters
+        ----------
+        image
+            As in `picture`.
+        axes
+            Where to draw (default: a new figure).
+        """
+        picture = self.picture(image)
+        if axes is None:
+            from matplotlib import pyplot
+
+            _, axes = pyplot.subplots(figsize=(10, 10 * picture.height / picture.width), layout="tight")
+        axes.imshow(picture)
+        axes.set_axis_off()
+        return axes
+
+    def source(self, image: GivenImage | None = None) -> ImageLike:
+        """The image that was scored: the one given, or the file it came from.
+
+        Parameters
+        ----------
+        image
+            Needed where it was not a file.
+        """
+        source = self.path if image is None else single_image(image)
+        if source is None:
+            raise UserError("this result is not that of a file, and keeps no pixels: give the image as well")
+        return source
+
+    def _repr_png_(self) -> bytes:
+        """What a notebook shows: the picture; where the image is not a file that is still there, its heat on grey."""
+        from mhpatchcore.report.drawing import triptych
+
+        if self.path is not None and Path(self.path).is_file():
+            picture = self.picture()
+        else:
+            grey = np.full((*self.size, 3), GREY, np.uint8)
+            picture = Image.fromarray(triptych(grey, replace(self, window=None)))
         file = BytesIO()
-        self.picture().save(file, "PNG")
+        picture.save(file, "PNG")
         return file.getvalue()
 
     def __repr__(self) -> str:

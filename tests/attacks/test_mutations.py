@@ -11,8 +11,8 @@ from benchmarks.stress import configurations, images, models, networks, weights
 from benchmarks.stress.processes import HARMLESS, REFUSED, Family, Tally, run_trials
 
 FAMILIES = [module.FAMILY for module in (images, models, networks, weights, configurations)]
-TRIALS, SECONDS = 2000, 25.0
-LEAST = 300  # even on a busy machine
+TRIALS = 500
+SECONDS = 600.0  # never reached: a machine as slow as that has other troubles
 MEMORY = 700e6
 
 
@@ -48,6 +48,6 @@ def test_no_crash_no_hang_no_traceback_and_no_other_verdict(tally: Tally) -> Non
 
 
 def test_there_were_enough_of_both_kinds_within_bounds(tally: Tally) -> None:
-    assert tally.trials >= LEAST
+    assert tally.trials == TRIALS
     assert tally.count(REFUSED) > tally.trials / 3 and tally.count(HARMLESS) > tally.trials / 20
     assert tally.peak < MEMORY

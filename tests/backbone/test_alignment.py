@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from plain_alignment import aligned
 
-from mhpatchcore.backbone.alignment import aligned_rows, resized, upsampling
+from mhpatchcore.backbone.session import aligned_rows
+from mhpatchcore.runtime.arrays import resized, upsampling
 
 GRIDS = [(9, 10), (5, 5), (3, 7), (1, 1)]
 

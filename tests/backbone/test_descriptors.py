@@ -9,14 +9,13 @@ from literal_descriptors import literal_concat, literal_patchcore, pooled
 from plain_alignment import aligned
 from run_networks import relative_error
 
-from mhpatchcore.backbone.architecture import FeatureMap
 from mhpatchcore.backbone.descriptors import (
     adaptive_pooling,
     append_descriptors,
     descriptor_model,
     patchcore_kernel,
 )
-from mhpatchcore.backbone.graph import Graph
+from mhpatchcore.backbone.graph import FeatureMap, Graph
 from mhpatchcore.backbone.session import make_session
 from mhpatchcore.errors import UserError
 

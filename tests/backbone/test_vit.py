@@ -16,9 +16,8 @@ from test_weights import CONTENT, Hub, hub, load_in_new_process, path_on_hub  # 
 
 from mhpatchcore import Config, Detector, backbone
 from mhpatchcore.backbone import quantising, vit, weights
-from mhpatchcore.backbone.architecture import Architecture
 from mhpatchcore.backbone.building import ARCHITECTURES, build_graph
-from mhpatchcore.backbone.graph import Graph
+from mhpatchcore.backbone.graph import Architecture, Graph
 from mhpatchcore.demo.dataset import vial_image
 from mhpatchcore.errors import UserError, WeightsError
 

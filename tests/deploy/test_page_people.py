@@ -241,6 +241,19 @@ def test_a_service_that_hangs_or_dies_leaves_no_verdict_standing(
     page.context.close()
 
 
+def test_a_damaged_inbox_is_told_and_hides_no_verdict(
+    browser: Any, fitted: Path, images: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "inbox.sqlite").write_bytes(b"no database" * 100)
+    with running(shutil.copy(fitted, tmp_path / "vial.mhpc")) as process:
+        service = Service(process.url, "vial")
+        service.score(images / "good-40.png")
+        page = opened(browser, service)
+        playwright.expect(page.locator("#verdict-word")).to_have_text("Passed")
+        playwright.expect(page.locator(".toast")).to_contain_text("cannot use the inbox")
+        page.context.close()
+
+
 def test_a_model_that_turns_the_verdicts_is_told(browser: Any, url: str, models: Path, images: Path) -> None:
     service = Service(url, "swap")
     page = opened(browser, service)

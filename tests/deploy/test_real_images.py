@@ -12,7 +12,7 @@ from consumers import CONSUMERS
 
 from mhpatchcore import Config, Detector
 from mhpatchcore.deploy.export import export_onnx
-from mhpatchcore.inputs.folders import images_below
+from mhpatchcore.inputs.places import images_below
 
 DATA = os.environ.get("MHPATCHCORE_DATA")
 CATEGORIES = ("bottle", "pill")

@@ -20,7 +20,7 @@ from mhpatchcore.config import CHOICES
 from mhpatchcore.fitting import trees
 from mhpatchcore.fitting.execution import Threads
 from mhpatchcore.fitting.trees import runs_of
-from mhpatchcore.runtime.trees import tree_nodes, whole_subtrees
+from mhpatchcore.runtime.parallel import tree_nodes, whole_subtrees
 
 SMALL = Config(augment="none", sizes=64, K=60, m_c=20, layers=("block2", "block4"), chunk_images=1)
 N = 23

@@ -14,7 +14,7 @@ from mhpatchcore import backbone as backbones
 from mhpatchcore.errors import UserError
 from mhpatchcore.fitting.budget import Footprint, chosen, estimated
 from mhpatchcore.fitting.execution import Execution
-from mhpatchcore.runtime.memory import parse_size
+from mhpatchcore.runtime.texts import parse_size
 
 __all__ = ["graphs", "run"]  # fixtures
 

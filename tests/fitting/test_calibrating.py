@@ -12,7 +12,7 @@ from plain_scoring import plain_combined, plain_scores
 from small_detector import vials
 
 from mhpatchcore import Config, Detector, Execution
-from mhpatchcore.backbone.alignment import aligned_rows
+from mhpatchcore.backbone.session import aligned_rows
 from mhpatchcore.calibration.deciding_patches import NOT_LEARNT, PER_MAP
 from mhpatchcore.fitting.calibrating import (
     banked,

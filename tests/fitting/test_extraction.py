@@ -13,8 +13,7 @@ from small_detector import vials
 
 from mhpatchcore import Config, Detector, Execution, UserError
 from mhpatchcore import backbone as backbones
-from mhpatchcore.backbone.alignment import aligned_rows
-from mhpatchcore.backbone.session import Backbone
+from mhpatchcore.backbone.session import Backbone, aligned_rows
 from mhpatchcore.backbone.stored import stored_maps
 from mhpatchcore.config import CHOICES
 from mhpatchcore.fitting import describing

@@ -17,8 +17,8 @@ from mhpatchcore import Config, Detector, Execution
 from mhpatchcore.errors import ImageError, UserError
 from mhpatchcore.fitting.calibrating import banked, calibrated_by, rescored_images
 from mhpatchcore.fitting.checks import ImageChecks
-from mhpatchcore.inputs.areas import Polygons
 from mhpatchcore.inputs.loading import load_views
+from mhpatchcore.inputs.regions import Polygons
 from mhpatchcore.metric.moments import Moments
 
 N, SIDE = 8, 128

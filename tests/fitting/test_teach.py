@@ -51,7 +51,7 @@ def test_teaching_changes_no_score(plain: Detector, taught: Detector) -> None:
     for picture in [*vials(50, 2, PIXELS), *defects("scratch", 300, 2)]:
         one, other = plain.score(picture), taught.score(picture)
         assert (one.score, one.p_value) == (other.score, other.p_value)
-        assert one.defect is None and one.to_json()["defect"] is None
+        assert one.defect is None and one.to_dict()["defect"] is None
         assert all(region.name is None for region in one.regions)
 
 

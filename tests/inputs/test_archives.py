@@ -16,9 +16,8 @@ from PIL import Image
 
 from mhpatchcore.errors import ImageError, UserError
 from mhpatchcore.inputs import archives
-from mhpatchcore.inputs.folders import images_below
 from mhpatchcore.inputs.loading import load_pixels
-from mhpatchcore.inputs.places import is_there
+from mhpatchcore.inputs.places import images_below, is_there
 from mhpatchcore.inputs.sources import content_hash, gather, list_images, single_image
 
 NAMES = ("2.png", "good/1.png", "good/deep/3.JPG")

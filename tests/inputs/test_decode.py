@@ -14,7 +14,6 @@ from PIL import Image, ImageCms, ImageFile
 
 from mhpatchcore import Config
 from mhpatchcore.errors import ImageError
-from mhpatchcore.inputs import deep
 from mhpatchcore.inputs.decode import decoded
 from mhpatchcore.inputs.loading import load_image, load_pixels, load_views
 from mhpatchcore.inputs.views import Geometry, View
@@ -62,8 +61,8 @@ def test_large_jpegs_are_kept_in_planes(
     path = saved(tmp_path, Image.fromarray(noisy(301, 222)), "a.jpg", quality=90)
     config = Config(sizes=sizes, roi=roi)
     plain = load_views(path, config.views, config.roi)
-    monkeypatch.setattr(deep, "LARGE", 1000)
-    monkeypatch.setattr(deep, "STRIP", 5000)
+    monkeypatch.setattr("mhpatchcore.inputs.pixels.LARGE", 1000)
+    monkeypatch.setattr("mhpatchcore.inputs.pixels.STRIP", 5000)
     picture = load_image(path, config.views, config.roi)
     assert [band.mode for band in picture.bands] == ["L", "L", "L"]
     assert (picture.height, picture.width) == (301, 222)
@@ -84,7 +83,7 @@ def test_what_is_not_kept_in_planes(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         saved(tmp_path, pixels, "a.png"),
     ]
     before = [seen(path)[0] for path in paths]
-    monkeypatch.setattr(deep, "LARGE", 1000)
+    monkeypatch.setattr("mhpatchcore.inputs.pixels.LARGE", 1000)
     for path, pixels_before in zip(paths, before, strict=True):
         assert len(load_image(path, [View(32, 32)]).bands) == 1
         assert np.array_equal(seen(path)[0], pixels_before)
@@ -93,7 +92,7 @@ def test_what_is_not_kept_in_planes(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_a_damaged_large_jpeg_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = saved(tmp_path, Image.fromarray(noisy(301, 222)), "a.jpg")
     path.write_bytes(path.read_bytes()[:20_000])
-    monkeypatch.setattr(deep, "LARGE", 1000)
+    monkeypatch.setattr("mhpatchcore.inputs.pixels.LARGE", 1000)
     with pytest.raises(ImageError, match=r"cannot read image .*a\.jpg: image file is truncated"):
         seen(path)
 
@@ -103,7 +102,7 @@ def test_a_pillow_that_takes_its_own_memory_is_good_enough(
 ) -> None:
     path = saved(tmp_path, Image.fromarray(noisy(301, 222)), "a.jpg")
     before = seen(path)[0]
-    monkeypatch.setattr(deep, "LARGE", 1000)
+    monkeypatch.setattr("mhpatchcore.inputs.pixels.LARGE", 1000)
     prepare = ImageFile.ImageFile.load_prepare
 
     def older(image: ImageFile.ImageFile) -> None:

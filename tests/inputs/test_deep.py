@@ -12,7 +12,7 @@ from PIL import Image
 
 from mhpatchcore.errors import ImageError, ImageWarning
 from mhpatchcore.inputs.decode import ORIENTATION, decoded, header_of
-from mhpatchcore.inputs.deep import TO_UPRIGHT
+from mhpatchcore.inputs.pixels import TO_UPRIGHT
 from mhpatchcore.inputs.sources import pixels_of
 
 

@@ -11,18 +11,17 @@ import pytest
 from pictures import picture, saved
 from PIL import Image, features
 
-from mhpatchcore.inputs.footprint import decoding_bytes, largest_decoding
+from mhpatchcore.inputs.loading import decoding_bytes, largest_decoding
 from mhpatchcore.inputs.views import View
 
 HEIGHT, WIDTH = 1500, 2000
 VIEW = View(64, 64)
 MEASURED = """
 import sys, warnings
-from mhpatchcore.inputs.footprint import decoding_bytes
-from mhpatchcore.inputs.loading import load_views
+from mhpatchcore.inputs.loading import decoding_bytes, load_views
 from mhpatchcore.inputs.views import View
 from mhpatchcore.inputs.window import Window
-from mhpatchcore.runtime.memory import share_one_heap
+from mhpatchcore.runtime.parallel import share_one_heap
 from mhpatchcore.runtime.costs import current_rss, own_peak, reset_peak
 warnings.simplefilter("ignore")
 share_one_heap()

@@ -17,9 +17,8 @@ from mhpatchcore.errors import ImageError, UserError
 from mhpatchcore.inputs.decode import header_of
 from mhpatchcore.inputs.loading import load_pixels
 from mhpatchcore.inputs.places import is_there
-from mhpatchcore.inputs.replay import Replay
+from mhpatchcore.inputs.sequences import Replay, frames, video_frames
 from mhpatchcore.inputs.sources import content_hash, each_image, fetched, gather, list_images, single_image
-from mhpatchcore.inputs.video import frames, video_frames
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from mhpatchcore.errors import UserError
-from mhpatchcore.inputs.normals import normals_among, refuse_defects, unlike_good_parts
+from mhpatchcore.inputs.checks import normals_among, refuse_defects, unlike_good_parts
 from mhpatchcore.inputs.sources import Images, gather
 
 MVTEC = (

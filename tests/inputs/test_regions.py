@@ -13,8 +13,7 @@ from PIL import Image
 
 from mhpatchcore import Config, UserError
 from mhpatchcore.errors import ImageError
-from mhpatchcore.inputs.areas import MOST_SIDE, Bitmap, Polygons
-from mhpatchcore.inputs.regions import AreaOfEach, parse_roi
+from mhpatchcore.inputs.regions import MOST_SIDE, AreaOfEach, Bitmap, Polygons, parse_roi
 
 SIZE = (40, 60)
 STAR = [[30, 2], [40, 38], [5, 14], [55, 14], [20, 38]]

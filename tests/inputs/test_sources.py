@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from mhpatchcore.errors import ImageError, ImageWarning, UserError
-from mhpatchcore.inputs.folders import images_below
+from mhpatchcore.inputs.places import images_below
 from mhpatchcore.inputs.sources import (
     FROM_PYTHON,
     content_hash,

@@ -153,16 +153,15 @@ def test_centroids_have_no_place(detector: Detector) -> None:
     averaged = with_changes(detector, scales=(replace(scale, origin=np.full_like(scale.origin, -1)),))
     evidence = averaged.explain(spoiled())
     assert [(p.image, p.view_box) for p in evidence.places[0].nearest] == [(None, None)] * NEAREST
-    figure = evidence_figure(spoiled(), averaged.score(spoiled()), evidence)
+    figure = evidence_figure(spoiled(), evidence)
     assert sum("an average of" in text for text in _texts(figure)) == NEAREST * len(evidence.places)
 
 
 def test_the_picture_names_what_it_shows(detector: Detector, normals: Path) -> None:
     picture = spoiled()
-    result = detector.score(picture)
     for folders, said in (((), "image not found:"), ((normals,), "distance")):
         evidence = detector.explain(picture, normals=folders)
-        texts = _texts(evidence_figure(picture, result, evidence))
+        texts = _texts(evidence_figure(picture, evidence))
         assert any(said in text for text in texts)
         assert any(str(evidence.places[0].nearest[0].image) in text for text in texts)
 
@@ -170,7 +169,7 @@ def test_the_picture_names_what_it_shows(detector: Detector, normals: Path) -> N
 def test_any_name_can_be_drawn(detector: Detector) -> None:
     strange = with_changes(detector, images=("two\nlines $x^$ \udcff.png",) * 8)
     evidence = strange.explain(spoiled())
-    assert figure_bytes(evidence_figure(spoiled(), strange.score(spoiled()), evidence), "png")
+    assert figure_bytes(evidence_figure(spoiled(), evidence), "png")
 
 
 def _texts(figure: Figure) -> list[str]:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plain_alignment import aligned
 
-from mhpatchcore.backbone.alignment import aligned_rows
+from mhpatchcore.backbone.session import aligned_rows
 from mhpatchcore.metric.moments import Moments
 
 SCALES = np.array([1e-3, 1.0, 30.0, 1e3])

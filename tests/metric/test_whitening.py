@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from made_up_descriptors import exact, sample, squared_distances
 
-from mhpatchcore.backbone.alignment import aligned_rows
+from mhpatchcore.backbone.session import aligned_rows
 from mhpatchcore.errors import UserError
 from mhpatchcore.metric.moments import Moments
 from mhpatchcore.metric.reduction import Reduction, no_reduction, reduce_by

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mhpatchcore.runtime.trees import tree_nodes
+from mhpatchcore.runtime.parallel import tree_nodes
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 

@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from mhpatchcore.backbone.architecture import FeatureMap
 from mhpatchcore.backbone.descriptors import append_descriptors, descriptor_model
-from mhpatchcore.backbone.graph import Graph
+from mhpatchcore.backbone.graph import FeatureMap, Graph
 from mhpatchcore.backbone.session import Backbone, BackboneInfo
 from mhpatchcore.metric.whitening import Whitening
 from mhpatchcore.scoring.graph import Head

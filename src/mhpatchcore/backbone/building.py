@@ -11,15 +11,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from mhpatchcore.backbone.architecture import Architecture, FeatureMap
 from mhpatchcore.backbone.descriptors import append_descriptors, descriptor_model
-from mhpatchcore.backbone.graph import GRAPH_VERSION, Graph, State
+from mhpatchcore.backbone.graph import GRAPH_VERSION, Architecture, FeatureMap, Graph, State
 from mhpatchcore.backbone.session import Backbone, BackboneInfo, check_sees
 from mhpatchcore.backbone.weights import ARCHITECTURES, find_weights, load_weights, sha256_of
 from mhpatchcore.errors import UserError, WeightsError
 from mhpatchcore.runtime.arrays import Array
 from mhpatchcore.runtime.files import atomic_path, write_text
-from mhpatchcore.runtime.memory import give_back
+from mhpatchcore.runtime.parallel import give_back
 
 
 def load_named(

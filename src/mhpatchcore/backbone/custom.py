@@ -25,9 +25,8 @@ import numpy as np
 import onnx
 from onnx import compose, helper, inliner, version_converter
 
-from mhpatchcore.backbone.architecture import FeatureMap
 from mhpatchcore.backbone.descriptors import append_descriptors, descriptor_model
-from mhpatchcore.backbone.graph import OPSET, Graph
+from mhpatchcore.backbone.graph import OPSET, FeatureMap, Graph
 from mhpatchcore.backbone.safety import check_functions_end, check_harmless
 from mhpatchcore.backbone.session import Backbone, BackboneInfo, check_sees, make_session
 from mhpatchcore.errors import UserError, WeightsError, in_one_line

@@ -8,7 +8,7 @@ output mixes only neighbouring channels, so that convolution is grouped and noth
 channels it is the depthwise kernel [1 1 1; 1 2 1; 1 1 1]/10, with 1024 the mean of two channels' 3×3 means.
 
 Every layer stays on its own grid, as halves (float16): alignment is linear, so code that needs rows of all layers
-aligns them (`alignment.py`), and code that needs less (moments, whitening) does less work. That descriptors are
+aligns them (`session.aligned_rows`), and code that needs less (moments, whitening) does less work. That descriptors are
 halves is our choice, not the paper's; the bank, the calibration and scoring all see the same numbers.
 """
 
@@ -20,8 +20,7 @@ from math import gcd
 
 import numpy as np
 
-from mhpatchcore.backbone.architecture import FeatureMap
-from mhpatchcore.backbone.graph import HALF, Graph
+from mhpatchcore.backbone.graph import HALF, FeatureMap, Graph
 from mhpatchcore.errors import UserError
 from mhpatchcore.runtime.arrays import Doubles
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from math import ceil
 
-from mhpatchcore.backbone.architecture import Architecture, FeatureMap, Package, halved
-from mhpatchcore.backbone.graph import Graph, State
+from mhpatchcore.backbone.graph import Architecture, FeatureMap, Graph, Package, State, halved
 from mhpatchcore.errors import WeightsError
 
 EPS = 1e-3

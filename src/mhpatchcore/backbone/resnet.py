@@ -6,8 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from mhpatchcore.backbone.architecture import Architecture, FeatureMap, Hub, halved
-from mhpatchcore.backbone.graph import Graph, State
+from mhpatchcore.backbone.graph import Architecture, FeatureMap, Graph, Hub, State, halved
 from mhpatchcore.errors import WeightsError
 
 EPS = 1e-5

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from mhpatchcore.backbone.alignment import aligned_rows
 from mhpatchcore.errors import WeightsError, in_one_line
-from mhpatchcore.runtime.arrays import Array, Floats
-from mhpatchcore.runtime.memory import give_back
-from mhpatchcore.runtime.parallel import available_cores
+from mhpatchcore.runtime.arrays import Array, Floats, resized
+from mhpatchcore.runtime.parallel import available_cores, give_back
 
 
 @dataclass(frozen=True)
@@ -108,6 +107,12 @@ class Backbone:
     def __getstate__(self) -> dict[str, Any]:
         """Without the session, which is made anew where it is needed."""
         return {"info": self.info, "graph": self.graph, "threads": self.threads}
+
+
+def aligned_rows(maps: Sequence[Array]) -> Floats:
+    """Descriptors (h·w, d) of one image from its layers (C_l, h_l, w_l), on the grid of the first."""
+    grid = maps[0].shape[-2:]
+    return np.concatenate([resized(layer, grid).reshape(len(layer), -1) for layer in maps]).T
 
 
 def check_sees(backbone: Backbone) -> None:

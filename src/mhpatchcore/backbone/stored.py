@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from mhpatchcore.backbone.alignment import aligned_rows
+from mhpatchcore.backbone.session import aligned_rows
 from mhpatchcore.inputs.turns import EVERY_TURN, Turn
 from mhpatchcore.inputs.views import Geometry
 from mhpatchcore.runtime.arrays import Array, Floats, Indices, Mask

@@ -15,8 +15,7 @@ from math import isqrt
 
 import numpy as np
 
-from mhpatchcore.backbone.architecture import Architecture, FeatureMap, Hub
-from mhpatchcore.backbone.graph import Graph, State
+from mhpatchcore.backbone.graph import Architecture, FeatureMap, Graph, Hub, State
 from mhpatchcore.errors import WeightsError
 from mhpatchcore.runtime.arrays import Array, Doubles
 

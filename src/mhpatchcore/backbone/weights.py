@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 
 from mhpatchcore.backbone import efficientnet_lite, resnet, vit
-from mhpatchcore.backbone.architecture import Architecture, Package
+from mhpatchcore.backbone.graph import Architecture, Package
 from mhpatchcore.backbone.statedict import StateDict, read_state_dict
 from mhpatchcore.errors import WeightsError
 

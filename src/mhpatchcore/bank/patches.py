@@ -10,8 +10,7 @@ from typing import Any, Self
 import numpy as np
 
 from mhpatchcore.runtime.arrays import Array, Floats, Indices
-from mhpatchcore.runtime.parallel import ordered_map
-from mhpatchcore.runtime.trees import tree_nodes
+from mhpatchcore.runtime.parallel import ordered_map, tree_nodes
 
 CENTROID = -1  # in place of the image, where a row is not a single patch
 

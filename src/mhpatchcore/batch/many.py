@@ -25,7 +25,7 @@ from mhpatchcore.errors import ImageWarning, ModelFileError, UserError, in_one_l
 from mhpatchcore.fitting.execution import Execution, Executor, Threads, silent
 from mhpatchcore.inputs.datasets import GOOD
 from mhpatchcore.inputs.files import absolute_name, states_of
-from mhpatchcore.inputs.folders import SUFFIXES, has_suffix
+from mhpatchcore.inputs.places import SUFFIXES, has_suffix
 from mhpatchcore.inputs.sources import gather
 from mhpatchcore.model.file import load
 from mhpatchcore.report.drawing import screen_pixels

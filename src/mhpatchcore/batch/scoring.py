@@ -172,7 +172,7 @@ def _row(detector: Detector, full_size: bool, given: tuple[Job, ImageLike | Imag
 
 
 def _columns(result: Result) -> dict[str, Any]:
-    facts = result.to_json()
+    facts = result.to_dict()
     boxes = [[int(edge) for edge in region["box"]] for region in facts["regions"]]
     kept = {name: facts[name] for name in ("score", "threshold", "p_value", "verdict", "defect")}
     return kept | {"regions": len(boxes), "boxes": boxes}

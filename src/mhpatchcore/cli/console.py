@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from mhpatchcore.runtime.progress import progress_bars
+from mhpatchcore.runtime.costs import progress_bars
 from mhpatchcore.runtime.texts import representable
 
 ARGUMENT = re.compile(r"`([a-z_]+)=([^`]*)`")

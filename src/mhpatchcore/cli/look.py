@@ -13,8 +13,7 @@ from mhpatchcore.cli.command import Answer, Run, command
 from mhpatchcore.cli.console import counted, printable, warn
 from mhpatchcore.cli.paths import check_file, given_images
 from mhpatchcore.config import SEEN, THRESHOLD, Config
-from mhpatchcore.inputs.checks import Suggestion
-from mhpatchcore.inputs.normals import normals_among
+from mhpatchcore.inputs.checks import Suggestion, normals_among
 from mhpatchcore.inputs.sources import gather
 from mhpatchcore.inputs.window import Window
 from mhpatchcore.inspection.look import Look

@@ -15,13 +15,12 @@ import numpy as np
 from mhpatchcore.cli.paths import check_file, check_folder
 from mhpatchcore.detector import Detector
 from mhpatchcore.errors import UserError
-from mhpatchcore.inputs.loading import load_pixels
 from mhpatchcore.result import Result
-from mhpatchcore.runtime.files import atomic_path, write_csv, write_text
+from mhpatchcore.results import coco
+from mhpatchcore.runtime.files import write_csv, write_text
 
 PLACE_COLUMNS = ("image", "top", "left", "bottom", "right", "area", "peak", "peak_row", "peak_column")
 REGION_COLUMNS = (*PLACE_COLUMNS, "name", "sure")
-CATEGORY = {"id": 1, "name": "anomaly"}
 
 
 @dataclass(frozen=True)
@@ -105,15 +104,9 @@ def write_mask(result: Result, path: Path) -> None:
 
 def write_evidence(detector: Detector, result: Result, path: Path, normals: Sequence[Path]) -> dict[str, Any]:
     """Draw the evidence and return it."""
-    from mhpatchcore.report.evidence import evidence_figure
-    from mhpatchcore.report.figures import figure_bytes
-
-    assert result.path is not None
     evidence = detector.explain(result, normals)
-    figure = evidence_figure(load_pixels(result.path, result.window), result, evidence)
-    with atomic_path(path) as temporary:
-        temporary.write_bytes(figure_bytes(figure, "png"))
-    return evidence.to_json() | {"picture": str(path)}
+    evidence.save(path)
+    return evidence.to_dict() | {"picture": str(path)}
 
 
 def write_regions(rows: Sequence[dict[str, Any]], path: Path) -> None:
@@ -133,27 +126,5 @@ def write_regions(rows: Sequence[dict[str, Any]], path: Path) -> None:
 
 
 def write_coco(rows: Sequence[dict[str, Any]], path: Path) -> None:
-    """All images and their regions in the format of COCO annotations; boxes are x, y, width, height.
-
-    A region's score is the map's peak in it.
-    """
-    images: list[dict[str, Any]] = []
-    annotations: list[dict[str, Any]] = []
-    for number, row in enumerate(rows, start=1):
-        height, width = row["size"]
-        images.append({"id": number, "file_name": row["image"], "height": height, "width": width})
-        for region in row["regions"]:
-            top, left, bottom, right = region["box"]
-            annotations.append(
-                {
-                    "id": len(annotations) + 1,
-                    "image_id": number,
-                    "category_id": CATEGORY["id"],
-                    "bbox": [left, top, right - left, bottom - top],
-                    "area": region["area"],
-                    "iscrowd": 0,
-                    "score": region["peak"],
-                }
-            )
-    document = {"images": images, "annotations": annotations, "categories": [CATEGORY]}
-    write_text(path, json.dumps(document, indent=1) + "\n")
+    """All images and their regions in the format of COCO annotations."""
+    write_text(path, json.dumps(coco(rows), indent=1) + "\n")

@@ -27,15 +27,11 @@ from mhpatchcore.cli.outputs import (
 from mhpatchcore.cli.paths import check_input_folder, given_images
 from mhpatchcore.detector import Detector
 from mhpatchcore.errors import ImageError, UserError
-from mhpatchcore.inputs.camera import MEASURES
 from mhpatchcore.inputs.sources import list_images
 from mhpatchcore.result import UNREADABLE, Result
+from mhpatchcore.results import COLUMNS, flat
 from mhpatchcore.runtime.files import csv_text
 
-COLUMNS = (
-    *("image", "score", "threshold", "verdict", "is_rejected", "p_value", "defect", "regions", "error"),
-    *MEASURES,
-)
 ANOMALY_FOUND, NO_THRESHOLD = 1, 7
 RARE = ("stack", "every", "full_size", "coco", "explain_all", "normals", "cluster")
 
@@ -137,7 +133,7 @@ def score(
 def _row(detector: Detector, result: Result, pictures: Pictures, outputs: Outputs) -> dict[str, Any]:
     """What is said of an image, and its pictures. The result itself holds maps: too much to keep of many images."""
     assert result.path is not None  # only files are scored here
-    row = result.to_json() | {"size": result.size}
+    row = result.to_dict() | {"size": result.size}
     if pictures.heatmaps:
         write_heatmap(result, pictures.heatmaps[result.path], outputs.full_size)
     if pictures.masks:
@@ -154,10 +150,8 @@ def _not_found(row: dict[str, Any]) -> bool:
 
 
 def _csv(rows: Sequence[dict[str, Any]]) -> list[str]:
-    read = (
-        row | {"regions": len(row["regions"])} | row["camera"] if "regions" in row else row for row in rows
-    )
-    return csv_text(COLUMNS, read).removesuffix("\n").split("\n")
+    read = (flat(row) if "regions" in row else row for row in rows)
+    return csv_text((*COLUMNS, "error"), read).removesuffix("\n").split("\n")
 
 
 def _table(rows: Sequence[dict[str, Any]], threshold: float) -> Iterator[str]:

@@ -79,7 +79,7 @@ def serve(
     Example: mhpatchcore serve part.mhpc --port 8080
     """
     from mhpatchcore.deploy.record import Keeping, Record, beside
-    from mhpatchcore.runtime.memory import parse_size
+    from mhpatchcore.runtime.texts import parse_size
 
     try:
         from mhpatchcore.deploy.serve.app import create_app

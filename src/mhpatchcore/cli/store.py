@@ -14,7 +14,7 @@ from mhpatchcore.cli.command import Answer, command
 from mhpatchcore.cli.console import counted
 from mhpatchcore.errors import UserError
 from mhpatchcore.fitting.storekeeping import Entry, entries_of, in_use_since, trimmed
-from mhpatchcore.runtime.memory import format_bytes, parse_size
+from mhpatchcore.runtime.texts import format_bytes, parse_size
 
 SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 KINDS = {

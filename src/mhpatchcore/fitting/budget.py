@@ -18,11 +18,11 @@ from mhpatchcore.config import Config
 from mhpatchcore.errors import UserError
 from mhpatchcore.fitting.execution import Execution
 from mhpatchcore.fitting.extraction import number_of_views
-from mhpatchcore.inputs.footprint import largest_decoding
+from mhpatchcore.inputs.loading import largest_decoding
 from mhpatchcore.inputs.sources import ImageLike
 from mhpatchcore.runtime.costs import current_rss, own_peak
-from mhpatchcore.runtime.memory import format_bytes, share_one_heap
-from mhpatchcore.runtime.parallel import available_cores
+from mhpatchcore.runtime.parallel import available_cores, share_one_heap
+from mhpatchcore.runtime.texts import format_bytes
 
 HALF, SINGLE, DOUBLE = 2, 4, 8
 # 99 % of the variance took up to 0.82·d directions (EfficientNet-Lite0 on magnetic tile; ResNet-18 0.68·d there)

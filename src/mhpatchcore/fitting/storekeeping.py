@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mhpatchcore.errors import UserError
-from mhpatchcore.runtime.memory import format_bytes
 from mhpatchcore.runtime.store import SUFFIX, Store
+from mhpatchcore.runtime.texts import format_bytes
 
 PREFIX = "mhpatchcore-store-"
 LOCK = ".lock"

@@ -22,8 +22,7 @@ from mhpatchcore.bank.patches import Patches, grid_origin
 from mhpatchcore.config import Config
 from mhpatchcore.inputs.turns import AUTO, EVERY_TURN, TURNS, Turn
 from mhpatchcore.metric.whitening import Whitening
-from mhpatchcore.runtime.memory import give_back
-from mhpatchcore.runtime.parallel import Memoised
+from mhpatchcore.runtime.parallel import Memoised, give_back
 from mhpatchcore.runtime.store import Store, entry_key
 from mhpatchcore.scoring.score import load_head
 

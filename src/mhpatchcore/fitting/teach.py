@@ -10,10 +10,9 @@ import numpy as np
 
 from mhpatchcore.errors import ImageError, UserError
 from mhpatchcore.fitting.execution import Execution
-from mhpatchcore.inputs.areas import Area
 from mhpatchcore.inputs.datasets import GOOD
 from mhpatchcore.inputs.loading import load_image
-from mhpatchcore.inputs.regions import Roi, parse_roi
+from mhpatchcore.inputs.regions import Area, Roi, parse_roi
 from mhpatchcore.inputs.sources import ImageLike, Images, gather
 from mhpatchcore.inputs.views import Geometry
 from mhpatchcore.model.history import event

@@ -17,8 +17,8 @@ from typing import Any, Generic, TypeVar
 from mhpatchcore.fitting.execution import Execution, Executor, counted
 from mhpatchcore.fitting.tasks import cut
 from mhpatchcore.runtime.arrays import Array
+from mhpatchcore.runtime.parallel import tree_nodes, whole_subtrees
 from mhpatchcore.runtime.store import Store, entry_key
-from mhpatchcore.runtime.trees import tree_nodes, whole_subtrees
 
 Item = TypeVar("Item")
 Value = TypeVar("Value")

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from mhpatchcore.inputs.areas import Extent
-from mhpatchcore.inputs.stacks import BRIGHTNESS
+from mhpatchcore.inputs.pixels import BRIGHTNESS
+from mhpatchcore.inputs.regions import Extent
 from mhpatchcore.runtime.arrays import Array, Floats, Mask
 
 MEASURES = ("brightness", "contrast", "sharpness", "noise", "red", "blue", "part_x", "part_y")

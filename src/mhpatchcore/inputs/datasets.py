@@ -21,9 +21,8 @@ from PIL import ImageOps
 
 from mhpatchcore.errors import ImageError, UserError
 from mhpatchcore.inputs.decode import open_image
-from mhpatchcore.inputs.files import stack_name
-from mhpatchcore.inputs.folders import images_below
-from mhpatchcore.inputs.stacks import check_frames
+from mhpatchcore.inputs.files import check_frames, stack_name
+from mhpatchcore.inputs.places import images_below
 from mhpatchcore.runtime.arrays import Mask
 
 GOOD = ("good", "ok", "normal")

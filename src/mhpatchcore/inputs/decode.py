@@ -1,7 +1,7 @@
 """Decoding: a name or an array becomes values, as deep as they are in their file.
 
 Images of 8 bits are images of Pillow in mode L or RGB: gray ones stay single until the network sees them. Deeper ones
-and large JPEGs (`deep.as_planes`) are arrays. What is left out or not applied: transparency (the colours under it
+and large JPEGs (`pixels.as_planes`) are arrays. What is left out or not applied: transparency (the colours under it
 count as they are stored) and colour profiles (they say how to show a picture, not what was measured).
 """
 
@@ -18,7 +18,8 @@ import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from mhpatchcore.errors import ImageError, ImageTooLargeError, ImageWarning
-from mhpatchcore.inputs.deep import (
+from mhpatchcore.inputs.files import MOST_FRAMES, fetch_file, frames_of, open_bytes
+from mhpatchcore.inputs.pixels import (
     Depth,
     UnknownTiffError,
     as_planes,
@@ -27,19 +28,18 @@ from mhpatchcore.inputs.deep import (
     deep_pixels,
     depth_of,
     is_tiff,
+    stacked_values,
     upright,
 )
-from mhpatchcore.inputs.files import fetch_file, frames_of, open_bytes
+from mhpatchcore.inputs.sequences import frame_size, is_frame
 from mhpatchcore.inputs.sources import ImageLike, describe, fetched
-from mhpatchcore.inputs.stacks import MOST_FRAMES, stacked_values
-from mhpatchcore.inputs.video import frame_size, is_frame
 from mhpatchcore.runtime.arrays import Array
 from mhpatchcore.runtime.parallel import ProcessState
 
 ORIENTATION = 0x0112  # in EXIF
 # three bytes each while an image is decoded; a file of a few kilobytes can claim to have any number of them
 MOST_PIXELS = 400_000_000
-# the formats of `folders.SUFFIXES`, the usual first. Pillow knows some fifty, whatever a file is called: one of them
+# the formats of `places.SUFFIXES`, the usual first. Pillow knows some fifty, whatever a file is called: one of them
 # runs a program (PostScript: Ghostscript), and how well the others are guarded is not known
 FORMATS = ("PNG", "JPEG", "BMP", "PPM", "GIF", "TIFF", "WEBP", "JPEG2000", "AVIF")
 LARGEST = 1e30  # of numbers that can be windowed

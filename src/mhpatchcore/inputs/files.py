@@ -3,7 +3,7 @@
     parts/1.png              a file
     parts.zip/good/1.png     a member of an archive, as if that were a folder
     {cam0,cam1}/1.png        a stack: the frames cam0/1.png and cam1/1.png of one part
-    line.mp4/000120          a frame of a video (`video.py`)
+    line.mp4/000120          a frame of a video (`sequences.py`)
     s3://bucket/1.png        a file elsewhere; s3://bucket/parts.tar/1.png a member of an archive there
 
 All of them are texts that can be listed, stored in a model and printed, and that lead back to the image.
@@ -15,13 +15,14 @@ import glob
 import io
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from mhpatchcore.errors import ImageError, UserError
 from mhpatchcore.inputs import archives
-from mhpatchcore.inputs.video import is_frame
+from mhpatchcore.inputs.sequences import is_frame, is_video
 from mhpatchcore.runtime.parallel import ordered_map
 from mhpatchcore.runtime.urls import READ_ONLY, open_url, read_url, size_and_state, url_of
 
@@ -30,6 +31,8 @@ RANGE = re.compile(r"(.*?)\{(\d+)\.\.(\d+)\}(.*)", re.DOTALL)
 MOST_NAMES = 1_000_000  # that a range stands for
 ASKED_AT_ONCE = 8
 GONE = "gone"
+MOST_FRAMES = 3  # of a stack
+SPECIAL = ("{", "}", ",")  # in the name of a stack
 
 
 class FetchedFile(str):
@@ -190,3 +193,47 @@ def _state(file: str) -> str:
     except (OSError, UserError):  # whoever reads it reports what is wrong
         return GONE
     return f"{status.st_size} {status.st_mtime_ns}"
+
+
+def check_frames(n: int) -> None:
+    """Refuse a number of frames that no stack has."""
+    if not 2 <= n <= MOST_FRAMES:
+        raise UserError(
+            f"a stack takes two or three folders, or patterns in quotes such as 'cam0/*.png', not {n}"
+        )
+
+
+def matched(places: Sequence[str], listed: Callable[[str], list[str]]) -> list[str]:
+    """The names, relative to their places, that all of these have; a frame that is missing somewhere is an error."""
+    names = [_names(place, listed(place)) for place in places]
+    for i, one in enumerate(names):
+        for j, other in enumerate(names):
+            missing = [name for name in one if name not in other]
+            if missing:
+                more = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
+                raise UserError(
+                    f"{places[j]} has no frame {missing[0]}{more}, which {places[i]} has: add it, or remove the others"
+                )
+    return list(names[0])
+
+
+def folder_of(place: str) -> Path:
+    """What names are relative to: a folder or archive, the folder of an image, or what comes before a pattern's magic.
+
+    >>> str(folder_of("line/cam0/*/part*.png"))
+    'line/cam0'
+    """
+    path = Path(place)
+    if is_pattern(place):
+        return Path(*takewhile(lambda part: not glob.has_magic(part), path.parts))
+    return path.parent if path.is_file() and not (archives.is_archive(path) or is_video(path)) else path
+
+
+def _names(place: str, images: list[str]) -> dict[str, None]:
+    """The names of the images at a place, in their order."""
+    folder = folder_of(place)
+    names = [os.path.relpath(image, folder) for image in images]
+    for name in (place, *names):
+        if any(letter in name for letter in SPECIAL):
+            raise UserError(f"{name} cannot be part of a stack: rename it without commas and braces")
+    return dict.fromkeys(names)

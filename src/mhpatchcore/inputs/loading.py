@@ -1,20 +1,29 @@
-"""An image that has been loaded: decoded once, for all its views, with values in 0..255 as the window shows them."""
+"""An image that has been loaded: decoded once, for all its views, with values in 0..255 as the window shows them.
+
+How much memory that takes is estimated from the header alone. Bytes per pixel while a file is decoded, converted and
+turned were measured for each kind of file with images of 12 million pixels (`tests/inputs/test_footprint.py` measures
+them again). A JPEG that is decoded smaller takes as many times less; a progressive one holds all of its coefficients
+first, at full size.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from math import ceil, floor
+from math import ceil, floor, prod
+from pathlib import Path
 
 import numpy as np
 from PIL import Image
 
 from mhpatchcore.errors import ImageError
-from mhpatchcore.inputs.areas import Area, Extent
 from mhpatchcore.inputs.camera import image_measures
-from mhpatchcore.inputs.decode import Decoded, decoded
-from mhpatchcore.inputs.regions import Roi
+from mhpatchcore.inputs.decode import ORIENTATION, Decoded, decoded, open_image
+from mhpatchcore.inputs.files import frames_of
+from mhpatchcore.inputs.pixels import depth_of
+from mhpatchcore.inputs.regions import Area, Extent, Roi
+from mhpatchcore.inputs.sequences import frame_size, is_frame
 from mhpatchcore.inputs.sources import ImageLike, describe
 from mhpatchcore.inputs.turns import EVERY_TURN, Turn
 from mhpatchcore.inputs.views import MOST_TILES, Geometry, Placed, View, reduction, views_of
@@ -24,6 +33,14 @@ from mhpatchcore.runtime.arrays import Array, Floats
 OUTSIDE = 128  # what is seen outside of the region of interest, and beyond the image's edges
 STRIP = 2**22  # pixels that are painted over at a time
 REACH = 4  # rows of the result that any filter looks beyond a box
+PLAIN = {"L": 2, "RGB": 5}  # 8 bits; Pillow keeps three channels in 4 bytes
+CONVERTED = (
+    9  # a second time: palettes, transparency and other colours become three channels, some images are turned
+)
+BY_FORMAT = {"WEBP": 17, "JPEG2000": 20, "AVIF": 12}
+VIDEO = 12
+COEFFICIENTS = 7  # of a progressive JPEG
+DEEP_GRAY, DEEP_COLOUR = 17, 44  # through a window: as integers, as floats, and once more as an image
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,3 +209,43 @@ def _painted(image: LoadedImage, area: Area) -> LoadedImage:
             colour = (OUTSIDE,) * len(band.getbands())
             band.paste(colour, (0, top, band.width, bottom), Image.fromarray(~inside))
     return replace(image, bands=bands, area=area)
+
+
+def largest_decoding(images: Iterable[ImageLike], views: Sequence[View]) -> tuple[int, str]:
+    """The most bytes that decoding one of these images takes, and the image; those that cannot be read do not count."""
+    return max(((decoding_bytes(image, views), describe(image)) for image in images), default=(0, ""))
+
+
+def decoding_bytes(source: ImageLike, views: Sequence[View]) -> int:
+    """Bytes that decoding an image for these views takes at most; 0 where its header cannot be read."""
+    try:
+        if isinstance(source, np.ndarray):
+            plain = source.dtype == np.uint8 and views[0].window.is_plain
+            return (CONVERTED if plain else DEEP_GRAY if source.ndim == 2 else DEEP_COLOUR) * prod(
+                source.shape[:2]
+            )
+        if not isinstance(source, str | Path):  # it is made when it is needed, by the user's own function
+            return 0
+        if is_frame(source):
+            return VIDEO * prod(frame_size(source))
+        names = frames_of(source)
+        if names:  # the frames of a stack are decoded one after the other, and kept
+            return sum(decoding_bytes(name, views) for name in names)
+        with open_image(source, whole=False) as image:
+            return _bytes_of(image, views)
+    except Exception:  # whoever reads it reports what is wrong with it
+        return 0
+
+
+def _bytes_of(image: Image.Image, views: Sequence[View]) -> int:
+    pixels = image.width * image.height
+    if depth_of(image) != "8-bit" or not views[0].window.is_plain:
+        gray = image.mode in ("F", "I", "L") or image.mode.startswith("I;16")
+        return (DEEP_GRAY if gray else DEEP_COLOUR) * pixels
+    upright = image.getexif().get(ORIENTATION, 1) == 1
+    plain = PLAIN.get(image.mode, CONVERTED) if upright else CONVERTED
+    if image.format == "JPEG":
+        times = reduction(views, image.height, image.width) if upright else 1
+        held = COEFFICIENTS * pixels if image.info.get("progressive") else 0
+        return held + plain * pixels // times**2
+    return BY_FORMAT.get(image.format or "", plain) * pixels

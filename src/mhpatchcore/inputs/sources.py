@@ -16,11 +16,10 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from mhpatchcore.errors import ImageError, UserError
-from mhpatchcore.inputs.deep import depth_of
 from mhpatchcore.inputs.files import FetchedFile, fetch_file, frames_of, open_bytes
+from mhpatchcore.inputs.pixels import depth_of
 from mhpatchcore.inputs.places import absolute, images_at, images_in, is_single
-from mhpatchcore.inputs.replay import LazyImage, Replay
-from mhpatchcore.inputs.video import frame, is_frame
+from mhpatchcore.inputs.sequences import LazyImage, Replay, frame, is_frame
 from mhpatchcore.runtime.arrays import Array
 from mhpatchcore.runtime.urls import url_of
 

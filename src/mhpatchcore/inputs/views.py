@@ -9,8 +9,8 @@ from math import ceil
 
 import numpy as np
 
-from mhpatchcore.inputs.areas import Area, Extent, middles
 from mhpatchcore.inputs.decode import size_of
+from mhpatchcore.inputs.regions import Area, Extent, middles
 from mhpatchcore.inputs.sources import ImageLike
 from mhpatchcore.inputs.turns import PLAIN, Sides, Turn
 from mhpatchcore.inputs.window import EIGHT_BIT, Window

@@ -17,9 +17,9 @@ import numpy as np
 
 from mhpatchcore.errors import ImageError, UserError
 from mhpatchcore.inputs.decode import Decoded, decoded, header_of
-from mhpatchcore.inputs.deep import DEPTHS
+from mhpatchcore.inputs.files import MOST_FRAMES
+from mhpatchcore.inputs.pixels import DEPTHS
 from mhpatchcore.inputs.sources import ImageLike, spread
-from mhpatchcore.inputs.stacks import MOST_FRAMES
 from mhpatchcore.runtime.arrays import Array, Doubles
 
 AUTO = "auto"

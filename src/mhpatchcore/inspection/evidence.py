@@ -11,9 +11,10 @@ where layers contradict each other. They add up to 1.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +22,18 @@ import numpy as np
 
 from mhpatchcore.backbone.session import BackboneInfo
 from mhpatchcore.errors import ImageError
-from mhpatchcore.inputs.areas import Extent
 from mhpatchcore.inputs.decode import size_of
 from mhpatchcore.inputs.loading import load_image
 from mhpatchcore.inputs.places import is_there
-from mhpatchcore.inputs.sources import ImageLike, content_hash
+from mhpatchcore.inputs.regions import Extent
+from mhpatchcore.inputs.sources import GivenImage, ImageLike, content_hash
 from mhpatchcore.inputs.turns import EVERY_TURN, PLAIN, Turn
 from mhpatchcore.inputs.views import Box, Geometry
 from mhpatchcore.metric.distances import squared_distances
 from mhpatchcore.model.value import Model, Scale
 from mhpatchcore.result import Result
 from mhpatchcore.runtime.arrays import Doubles, Floats, Indices
+from mhpatchcore.runtime.files import atomic_path
 from mhpatchcore.scoring.graph import Head
 from mhpatchcore.scoring.maps import Region
 
@@ -90,27 +92,66 @@ class Place:
     directions: tuple[DirectionShare, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Evidence:
     """What the worst places of an image were compared with.
 
     Parameters
     ----------
-    image
-        The image's path, if it is a file.
-    pixel_threshold
-        The model's threshold for pixels, for comparison with the scores.
+    result
+        What the detector says of the image.
     places
         The worst patch of up to three regions, the worst first.
     """
 
-    image: str | None
-    pixel_threshold: float
+    result: Result = field(compare=False)
     places: tuple[Place, ...]
 
-    def to_json(self) -> dict[str, Any]:
-        """Everything, as JSON takes it."""
-        return asdict(self)
+    @property
+    def image(self) -> str | None:
+        """The image's path, if it is a file."""
+        return self.result.path
+
+    @property
+    def pixel_threshold(self) -> float:
+        """The model's threshold for pixels, for comparison with the scores."""
+        return self.result.pixel_threshold
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything but the result, as JSON takes it."""
+        places = [asdict(place) for place in self.places]
+        return {"image": self.image, "pixel_threshold": self.pixel_threshold, "places": places}
+
+    def to_json(self) -> str:
+        """`to_dict` as a JSON text."""
+        return json.dumps(self.to_dict())
+
+    def save(self, path: str | Path, image: GivenImage | None = None) -> None:
+        """Write a picture of the places beside the normal patches they were compared with.
+
+        Parameters
+        ----------
+        path
+            Where to write: why.png.
+        image
+            The image that was explained; needed where it was not a file.
+        """
+        from mhpatchcore.report.evidence import evidence_png
+
+        content = evidence_png(self.result.source(image), self)
+        with atomic_path(path) as temporary:
+            temporary.write_bytes(content)
+
+    def _repr_png_(self) -> bytes | None:
+        """What a notebook shows: the picture, where the image is a file that is still there."""
+        from mhpatchcore.report.evidence import evidence_png
+
+        there = self.image is not None and Path(self.image).is_file()
+        return evidence_png(self.result.source(), self) if there else None
+
+    def __repr__(self) -> str:
+        scores = ", ".join(f"{place.score:.4g}" for place in self.places)
+        return f"Evidence({self.image or 'an array'}, places of scores {scores})"
 
 
 def explain(
@@ -156,7 +197,7 @@ def explain(
                 directions=_direction_shares(scale.whitening.A @ difference),
             )
         )
-    return Evidence(result.path, result.pixel_threshold, tuple(places))
+    return Evidence(result, tuple(places))
 
 
 def patch_box(info: BackboneInfo, row: int, column: int) -> Box:

@@ -21,8 +21,8 @@ from mhpatchcore.fitting.fit import shaped
 from mhpatchcore.inputs.checks import Seen
 from mhpatchcore.inputs.decode import decoded, header_of
 from mhpatchcore.inputs.loading import LoadedImage, load_image
+from mhpatchcore.inputs.sequences import is_frame
 from mhpatchcore.inputs.sources import Gathered, ImageLike, fetched, spread
-from mhpatchcore.inputs.video import is_frame
 from mhpatchcore.inputs.views import whole_view
 from mhpatchcore.inputs.window import SAMPLE, learnt_window
 from mhpatchcore.model.duplicates import near_duplicate_groups, thumbnail

@@ -9,10 +9,9 @@ from pathlib import PurePath
 import numpy as np
 
 from mhpatchcore.config import Config, Size
-from mhpatchcore.inputs.checks import Suggestion, odd_images
+from mhpatchcore.inputs.checks import Suggestion, odd_images, unlike_good_parts
 from mhpatchcore.inputs.decode import VIDEO
-from mhpatchcore.inputs.normals import unlike_good_parts
-from mhpatchcore.inputs.stacks import MOST_FRAMES
+from mhpatchcore.inputs.files import MOST_FRAMES
 from mhpatchcore.inputs.views import MOST_ASPECT
 from mhpatchcore.inputs.window import Window
 from mhpatchcore.inspection.look import Look

@@ -19,8 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mhpatchcore.backbone.alignment import upsampling
-from mhpatchcore.runtime.arrays import Array, Doubles, as_float32
+from mhpatchcore.runtime.arrays import Array, Doubles, as_float32, upsampling
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,12 +16,11 @@ from functools import cached_property
 
 import numpy as np
 
-from mhpatchcore.backbone.alignment import resized
 from mhpatchcore.errors import UserError
 from mhpatchcore.metric import shrinkage
 from mhpatchcore.metric.moments import Moments
 from mhpatchcore.metric.reduction import Reduction
-from mhpatchcore.runtime.arrays import Array, Doubles, Floats, as_float32
+from mhpatchcore.runtime.arrays import Array, Doubles, Floats, as_float32, resized
 
 ROWS_PER_BLOCK = 1024
 JITTER_MIN, JITTER_FACTOR, JITTER_MAX = 1e-12, 10.0, 1.0

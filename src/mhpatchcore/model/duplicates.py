@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from mhpatchcore.inputs.stacks import BRIGHTNESS
+from mhpatchcore.inputs.pixels import BRIGHTNESS
 from mhpatchcore.metric.distances import squared_distances
 from mhpatchcore.runtime.arrays import Array, Floats, Indices
 

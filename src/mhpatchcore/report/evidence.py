@@ -17,14 +17,14 @@ from matplotlib.patches import Rectangle
 from matplotlib.patheffects import withStroke
 from PIL import Image
 
-from mhpatchcore.inputs.areas import Extent
 from mhpatchcore.inputs.loading import load_pixels
+from mhpatchcore.inputs.regions import Extent
+from mhpatchcore.inputs.sources import ImageLike
 from mhpatchcore.inputs.views import Box
 from mhpatchcore.inputs.window import Window
 from mhpatchcore.inspection.evidence import NEAREST, Evidence, NormalPatch, Place
 from mhpatchcore.report.drawing import outline_note, outlined, screen_map, screen_size, verdict_line
-from mhpatchcore.report.figures import STYLE
-from mhpatchcore.result import Result
+from mhpatchcore.report.figures import STYLE, figure_bytes
 from mhpatchcore.runtime.arrays import Array
 from mhpatchcore.scoring.maps import ViewScores
 
@@ -34,16 +34,22 @@ WHOLE_WIDTH, CROP_WIDTH, LINE_HEIGHT = 4.6, 1.9, 2.65
 NAME_LENGTH, TITLE_LETTERS, NOTE_LETTERS = 24, 58, 70
 
 
+def evidence_png(image: ImageLike, evidence: Evidence) -> bytes:
+    """The evidence for an image as a PNG file."""
+    return figure_bytes(evidence_figure(load_pixels(image, evidence.result.window), evidence), "png")
+
+
 @rc_context(STYLE)
-def evidence_figure(pixels: Array, result: Result, evidence: Evidence) -> Figure:
+def evidence_figure(pixels: Array, evidence: Evidence) -> Figure:
     """The image (H, W, 3) on the left; one line of crops for each place on the right."""
+    result = evidence.result
     lines, columns = len(evidence.places), NEAREST + 1
     tall = min(WHOLE_WIDTH * pixels.shape[0] / pixels.shape[1], 8.0) + 0.6
     figure = Figure(figsize=(WHOLE_WIDTH + CROP_WIDTH * columns, max(LINE_HEIGHT * lines + 0.3, tall)))
     FigureCanvasAgg(figure)
     widths = [WHOLE_WIDTH, CROP_WIDTH * columns]
     whole, places = figure.subfigures(1, 2, squeeze=False, width_ratios=widths)[0]
-    _draw_whole(whole.subplots(), pixels, result, evidence)
+    _draw_whole(whole.subplots(), pixels, evidence)
     places.suptitle(
         "Patches of this image, and the nearest normal patches at the same scale",
         fontsize=10,
@@ -62,7 +68,8 @@ def evidence_figure(pixels: Array, result: Result, evidence: Evidence) -> Figure
     return figure
 
 
-def _draw_whole(axes: Axes, pixels: Array, result: Result, evidence: Evidence) -> None:
+def _draw_whole(axes: Axes, pixels: Array, evidence: Evidence) -> None:
+    result = evidence.result
     tall, wide = pixels.shape[:2]
     height, width = screen_size(tall, wide)
     small = np.asarray(Image.fromarray(pixels).resize((width, height), Image.Resampling.LANCZOS))

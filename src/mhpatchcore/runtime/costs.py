@@ -1,4 +1,4 @@
-"""What work costs: wall time, CPU time and peak memory, phase by phase.
+"""Work phase by phase: how far it is, and what it costs in wall time, CPU time and peak memory.
 
 Peaks are the kernel's high-water marks (VmHWM), reset at the start of every phase, so no short spike is missed
 between two looks. Where the kernel does not allow the reset, a peak is that of the process so far. The peak of the
@@ -21,13 +21,26 @@ import os
 import resource
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 KIB = 1024
+PHASES = {
+    "extract": "reading images",
+    "augment": "trying copies",
+    "moments": "whitening",
+    "bank": "building the bank",
+    "select": "selecting rows",
+    "rank": "looking for suspects",
+    "calibrate": "calibrating",
+    "coverage": "measuring coverage",
+    "score": "scoring",
+    "ranks": "ranking frames",
+    "look": "looking at images",
+}
 
 
 @dataclass(frozen=True)
@@ -142,3 +155,48 @@ def cpu_seconds() -> float:
     """CPU time of this process and its finished children."""
     times = os.times()  # in ticks of 10 ms, good enough for children
     return time.process_time() + times.children_user + times.children_system
+
+
+@contextmanager
+def progress_bars(only_for_people: bool = False) -> Iterator[Callable[[str, int, int], None]]:
+    """A function `progress(phase, done, total)` that draws one bar per phase with the time that is left.
+
+    Where stderr is a file or a pipe, the bars are written once, at the end; not at all if they are `only_for_people`.
+    """
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if only_for_people and not console.is_terminal:
+        yield lambda phase, done, total: None
+        return
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (
+        TextColumn("{task.description:<20}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    # rich would send what is printed to stdout meanwhile to stderr
+    bars = Progress(*columns, console=console, redirect_stdout=False)
+    tasks: dict[str, Any] = {}
+
+    def show(phase: str, done: int, total: int) -> None:
+        if phase not in tasks:
+            bars.start()  # not before there is something to show: an early error stands alone
+            tasks[phase] = bars.add_task(PHASES.get(phase, phase), total=total)
+        bars.update(tasks[phase], total=total, completed=done)
+
+    try:
+        yield show
+    finally:
+        bars.stop()

@@ -1,4 +1,4 @@
-"""Values and messages as others may see them: JSON without what it has no word for, sentences without paths."""
+"""Values as others read and write them: JSON without NaN, messages without paths, sizes in words."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import re
 from math import isfinite
 from typing import Any
 
+from mhpatchcore.errors import UserError
+
+UNITS = {"KB": 1e3, "MB": 1e6, "GB": 1e9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 PATH = re.compile(r"(?<![\w.:/])/(?:[^\s/:;,'\"()]+/)+([^\s/:;,'\"()]*)")
 
 
@@ -33,3 +36,24 @@ def without_paths(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [without_paths(inner) for inner in value]
     return PATH.sub(r"\1", value) if isinstance(value, str) else value
+
+
+def parse_size(text: str) -> int:
+    """Bytes of a size in words.
+
+    >>> parse_size("600MB"), parse_size("1.5 GB"), parse_size("512MiB")
+    (600000000, 1500000000, 536870912)
+    """
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*", text, re.IGNORECASE)
+    if match is None or match[2].upper() not in UNITS:
+        raise UserError(f"'{text}' is not a size; write it like 600MB, 1.5GB or 512MiB")
+    return int(float(match[1]) * UNITS[match[2].upper()])
+
+
+def format_bytes(size: int) -> str:
+    """
+    >>> format_bytes(612_345_678), format_bytes(4096), format_bytes(25 * 10**9)
+    ('612 MB', '4 kB', '25 GB')
+    """
+    unit, scale = ("GB", 1e9) if size >= 1e10 else ("MB", 1e6) if size >= 1e6 else ("kB", 1e3)
+    return f"{size / scale:.0f} {unit}"

@@ -18,7 +18,7 @@ from itertools import groupby
 
 import numpy as np
 
-from mhpatchcore.inputs.areas import Extent
+from mhpatchcore.inputs.regions import Extent
 from mhpatchcore.metric.distances import squared_norms
 from mhpatchcore.metric.whitening import Whitening
 from mhpatchcore.runtime.arrays import Array, Floats, Indices

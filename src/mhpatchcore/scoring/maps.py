@@ -20,10 +20,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mhpatchcore.backbone.alignment import interpolation, upsampling
-from mhpatchcore.inputs.areas import Extent, middles
+from mhpatchcore.inputs.regions import Extent, middles
 from mhpatchcore.inputs.views import Geometry
-from mhpatchcore.runtime.arrays import Doubles, Floats, Indices, Mask
+from mhpatchcore.runtime.arrays import Doubles, Floats, Indices, Mask, interpolation, upsampling
 from mhpatchcore.runtime.parallel import one_blas_thread
 
 STRIP = 2**17  # multiplications; OpenBLAS takes further threads from twice as many on

@@ -17,7 +17,7 @@ from mhpatchcore.backbone.descriptors import LOCAL
 from mhpatchcore.backbone.session import make_session
 from mhpatchcore.backbone.stored import StoredImage, stored_inside, stored_maps
 from mhpatchcore.errors import UserError
-from mhpatchcore.inputs.areas import middles
+from mhpatchcore.inputs.regions import middles
 from mhpatchcore.inputs.views import Geometry
 from mhpatchcore.runtime.arrays import Array, Floats, Indices, Mask
 from mhpatchcore.runtime.parallel import Memoised

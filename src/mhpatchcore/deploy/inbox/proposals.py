@@ -24,7 +24,7 @@ from mhpatchcore.detector import Detector
 from mhpatchcore.errors import ModelFileError, UserError
 from mhpatchcore.fitting.execution import Execution
 from mhpatchcore.fitting.storekeeping import temporary_folder
-from mhpatchcore.inputs.folders import SUFFIXES
+from mhpatchcore.inputs.places import SUFFIXES
 from mhpatchcore.model.file import from_bytes, to_bytes
 from mhpatchcore.model.history import differ
 from mhpatchcore.runtime.files import atomic_path

@@ -182,10 +182,11 @@ async function start() {
   show();
   try {
     await loadModels();
-    await Promise.all([loadModel(), loadParts()]);
-    const first = shownParts()[0];
+    const loaded = await Promise.allSettled([loadModel(), loadParts()]);
+    const first = shownParts()[0]; // verdicts do not depend on the labels
     if (first && !state.selected) select(first.id, true);
     show();
+    for (const one of loaded) if (one.reason) throw one.reason;
   } catch (error) {
     toast(error.message, "bad");
   }

@@ -115,7 +115,7 @@ def part_answer(
 
 
 def _judged(result: Result) -> dict[str, Any]:
-    told = result.to_json()
+    told = result.to_dict()
     del told["image"]
     return {**told, "reason": None, "size": result.size}
 

@@ -34,8 +34,7 @@ from mhpatchcore.report.drawing import (
     screen_pixels,
     screen_size,
 )
-from mhpatchcore.report.evidence import crop_of_normal, crop_of_place, evidence_figure
-from mhpatchcore.report.figures import figure_bytes
+from mhpatchcore.report.evidence import crop_of_normal, crop_of_place, evidence_png
 from mhpatchcore.result import Result
 from mhpatchcore.runtime.arrays import Array
 from mhpatchcore.runtime.texts import representable, without_paths
@@ -87,10 +86,9 @@ def heatmap(part: Part, result: Result, style: Style = "overlay") -> bytes:
 def evidence_picture(part: Part, served: Served) -> bytes:
     """One picture of the worst places and the normal patches that they are compared with: PNG."""
     with as_source(part.sent.content) as source:
-        result, evidence = _explained(part, source, served)
+        _, evidence = _explained(part, source, served)
         with _drawing:
-            figure = evidence_figure(load_pixels(source, result.window), result, evidence)
-            return figure_bytes(figure, "png")
+            return evidence_png(source, evidence)
 
 
 def evidence_facts(part: Part, served: Served) -> bytes:
@@ -99,7 +97,7 @@ def evidence_facts(part: Part, served: Served) -> bytes:
         result, evidence = _explained(part, source, served)
         pixels = load_pixels(source, result.window)
     facts: dict[str, Any] = without_paths(
-        representable(evidence.to_json())
+        representable(evidence.to_dict())
     )  # before there are pictures in it
     del facts["image"]
     for told, place in zip(facts["places"], evidence.places, strict=True):

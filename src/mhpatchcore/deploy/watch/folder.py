@@ -19,7 +19,7 @@ from mhpatchcore.deploy.watch.journal import Arrived, Journal, Judged
 from mhpatchcore.deploy.watch.judging import Judge, UnavailableError, now
 from mhpatchcore.deploy.watch.status import Status
 from mhpatchcore.errors import ImageError, UserError
-from mhpatchcore.inputs.folders import SUFFIXES
+from mhpatchcore.inputs.places import SUFFIXES
 from mhpatchcore.runtime.files import atomic_path, csv_text, write_text
 from mhpatchcore.runtime.parallel import ordered_map
 

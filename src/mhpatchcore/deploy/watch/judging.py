@@ -44,7 +44,7 @@ def by_model(models: Registry) -> Judge:
             result = served.detector.score_opened(served.detector.opened(path))
         except UserError as error:  # about this image, whatever it is
             raise ImageError(str(error)) from error
-        told = result.to_json() | {"model": served.name, "sha256": served.sha256}
+        told = result.to_dict() | {"model": served.name, "sha256": served.sha256}
         answer: dict[str, Any] = representable({name: told[name] for name in TOLD})
         return answer
 

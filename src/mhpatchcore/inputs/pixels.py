@@ -3,6 +3,9 @@
 Pillow reads gray ones so. Of colours with 16 bits it keeps one byte of each number, the high one. Told that the bytes
 come in the other order, it keeps the low one: decoded twice, nothing is lost. Kinds of TIFF that it does not know are
 left to tifffile, which comes with `pip install 'mhpatchcore[tiff]'`. Large JPEGs in colour are kept as planes.
+
+A stack is two or three registered frames of one part as the channels of one image. Of two frames the third channel is
+their mean, so that all channels are in the same range. Frames in colour count by their brightness.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ import io
 import logging
 import mmap
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import prod
 from pathlib import Path
 from typing import Any, Literal
@@ -20,9 +23,10 @@ import numpy as np
 from PIL import Image
 
 from mhpatchcore.errors import ImageError, ImageTooLargeError
-from mhpatchcore.inputs.files import open_bytes
+from mhpatchcore.inputs.files import MOST_FRAMES, open_bytes
 from mhpatchcore.runtime.arrays import Array
 
+BRIGHTNESS = np.array([0.299, 0.587, 0.114])  # of red, green and blue, as in ITU-R BT.601
 Depth = Literal["8-bit", "16-bit", "32-bit", "float"]
 DEPTHS: tuple[Depth, ...] = ("8-bit", "16-bit", "32-bit", "float")
 OTHER_ORDER = {"L": "B", "B": "L", "N": "B" if sys.byteorder == "little" else "L"}
@@ -45,6 +49,27 @@ TO_UPRIGHT: dict[int, Callable[[Array], Array]] = {  # by orientation, as EXIF d
     7: lambda a: a[::-1, ::-1].swapaxes(0, 1),
     8: lambda a: np.rot90(a),
 }
+
+
+def stacked_values(frames: Sequence[Image.Image | Array], name: str) -> Image.Image | Array:
+    """Frames of one size and depth → an image of Pillow in mode RGB, or (H, W, 3)."""
+    if not 2 <= len(frames) <= MOST_FRAMES:
+        raise ImageError(f"a stack has two or three frames; {name} has {len(frames)}")
+    gray = [gray_values(frame) for frame in frames]
+    if len(gray) == 2:
+        mean = (gray[0].astype(np.float64) + gray[1]) / 2
+        gray.append(mean.astype(gray[0].dtype))
+    channels = np.stack(gray, axis=2)
+    return Image.fromarray(channels) if channels.dtype == np.uint8 else channels
+
+
+def gray_values(frame: Image.Image | Array) -> Array:
+    """(H, W) of a frame that may be in colour, in its own type."""
+    values = np.asarray(frame.convert("L") if isinstance(frame, Image.Image) else frame)
+    if values.ndim == 2:
+        return values
+    gray: Array = (values @ BRIGHTNESS).astype(values.dtype)
+    return gray
 
 
 class UnknownTiffError(Exception):
