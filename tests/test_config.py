@@ -151,8 +151,8 @@ def test_views_share_the_crop() -> None:
         ("shuffle", "no", "true or false"),
         ("shuffle", 0, "true or false"),
         ("score", 1, "a text"),
-        ("layers", "block4", "a list of texts"),
-        ("layers", [1], "a list of texts"),
+        ("layers", 4, "texts such as"),
+        ("layers", [1], "texts such as"),
         ("shrinkage", None, "a text or a number"),
     ],
 )
@@ -162,6 +162,6 @@ def test_a_value_of_another_kind_is_refused(name: str, value: object, words: str
 
 
 def test_numbers_of_numpy_become_python_s() -> None:
-    config = Config(K=np.int64(50), sigma=np.float32(2), shuffle=False, layers=["a"])  # type: ignore[arg-type]
+    config = Config(K=np.int64(50), sigma=np.float32(2), shuffle=False, layers="a, b")  # type: ignore[arg-type]
     assert json.loads(json.dumps(config.to_json()))["K"] == 50
-    assert (type(config.K), type(config.sigma), config.layers) == (int, float, ("a",))
+    assert (type(config.K), type(config.sigma), config.layers) == (int, float, ("a", "b"))

@@ -1,4 +1,4 @@
-"""Everything that decides what a model will be, as one value. How fast it is made is decided elsewhere."""
+"""`Config`: everything that decides what a model will be, as one value."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
-from functools import cache
 from math import inf
 from numbers import Integral, Real
 from typing import Any, NamedTuple, get_type_hints
@@ -81,7 +80,7 @@ def parse_sizes(value: Any) -> tuple[Size, ...]:
 def _parse_size(scale: Any, value: Any) -> Size:
     if isinstance(scale, str):
         scale = _size_in_words(scale)
-    if isinstance(scale, Integral) and not isinstance(scale, bool):
+    if _is_whole(scale):
         scale = (scale, scale)
     if not (isinstance(scale, list | tuple) and 2 <= len(scale) <= 4 and all(map(_is_whole, scale[:3]))):
         raise UserError(
@@ -115,9 +114,11 @@ def _is_whole(value: Any) -> bool:
 
 
 def _parse_layers(value: Any) -> tuple[str, ...]:
-    if isinstance(value, str) or not all(isinstance(layer, str) for layer in value or ()):
-        raise UserError(f'layers must be a list of texts such as ["layer2", "layer3"], not {value!r}')
-    return tuple(value or ())
+    """Names of layers, from a list or from a text with commas between them."""
+    names = value.replace(",", " ").split() if isinstance(value, str) else value or ()
+    if not (isinstance(names, list | tuple) and all(isinstance(name, str) for name in names)):
+        raise UserError(f"layers must be texts such as layer2,layer3, not {value!r}")
+    return tuple(names)
 
 
 # where a setting is on a help page
@@ -127,13 +128,13 @@ SCORE, THRESHOLD, REST = "Score", "Threshold", "The rest"
 
 @dataclass(frozen=True)
 class Setting:
-    """What is said of a setting besides its type and its default, as the metadata of its field in `Config`."""
+    """What is known of a setting besides its type and its default: the metadata of its field in `Config`."""
 
     help: str
     panel: str
     common: bool = False  # one that most users look for
     choices: tuple[str, ...] = ()
-    # from … to; the upper ends are far beyond what is of use: nobody should wait for a typing error
+    # least and most; the upper ends only catch typing errors, before anybody waits for them
     limits: tuple[float, float] | None = None
     share: bool = False  # 0.05 or "5%", between 0 and 1
     can_be_all: bool = False  # a share that can be 1
@@ -167,10 +168,10 @@ class Config:
         (), "Layers that describe patches, separated by commas, e.g. layer2,layer3; otherwise what suits the backbone",
         SEEN, parse=_parse_layers, metavar="NAMES")
     descriptor: str = setting(
-        "", "concat, patchcore, or published: patchcore for ResNets and networks of one's own; otherwise what suits "
-        "the backbone", SEEN)
+        "", "concat, patchcore, or published (patchcore for ResNets and your own networks); otherwise what suits the "
+        "backbone", SEEN)
     precision: str = setting(
-        "fp32", "fp32, int8, or auto: int8 where it is known to be faster", SEEN, choices=("fp32", "int8", "auto"))
+        "fp32", "fp32, int8, or auto (int8 where it is known to be faster)", SEEN, choices=("fp32", "int8", "auto"))
     sizes: tuple[Size, ...] = setting(
         (Size(224, 224), Size(448, 448, 2)), "What the network sees, in pixels: 224, or height x width: 224x640, or "
         "several scales: 224,448/2 (/2: patches are averaged two by two); tile:512 sees large images in tiles, at full "
@@ -178,10 +179,10 @@ class Config:
     aspect: str = setting(
         "keep", "keep the shape of the images, or stretch them to squares", SEEN, choices=("keep", "stretch"))
     resize: int | None = setting(
-        None, "Resize the shorter side to this and crop the centre (the paper: 256), or none: see all of it", SEEN,
+        None, "Resize the shorter side to this and crop the centre (the paper: 256), or none to see all of it", SEEN,
         limits=(1, 8192))
     window: Window | str = setting(
-        AUTO, "Which values of images with more than 8 bits are black and white: LOW,HIGH, or auto: learnt from them",
+        AUTO, "Which values are black and white, for images with more than 8 bits: LOW,HIGH, or auto to learn them",
         SEEN, common=True, parse=parse_window, metavar="LOW,HIGH")
     roi: Roi | None = setting(
         None, "Where to look: a rectangle TOP,LEFT,BOTTOM,RIGHT in pixels or in shares of the image, a .json file of "
@@ -193,13 +194,15 @@ class Config:
         choices=(*TURNS, AUGMENT_AUTO))
     # metric
     reduction: str = setting(
-        "pca", "pca, ipca (the paper's literal path) or none", METRIC, choices=("pca", "ipca", "none"))
+        "auto", "pca, ipca (the paper's literal path), correlation (pca of channels at unit spread) or none; auto: "
+        "correlation for transformers, pca for others", METRIC,
+        choices=("auto", "pca", "ipca", "correlation", "none"))
     variance: float | None = setting(0.99, "Share of the variance to retain", METRIC, share=True, can_be_all=True)
     components: int | None = setting(None, "Keep this many directions instead", METRIC, limits=(1, 10**6))
     metric: str = setting(
         "mahalanobis", "mahalanobis or euclidean", METRIC, choices=("mahalanobis", "euclidean"))
     shrinkage: str | float = setting(
-        0.9, "A number from 0 to 1, or oas, rblw, ledoit-wolf, or none: jitter alone, no floor", METRIC)
+        0.9, "A number from 0 to 1, or oas, rblw, ledoit-wolf, or none (jitter alone, no floor)", METRIC)
     floor: float = setting(1e-8, "Least eigenvalue, relative to their mean", METRIC, limits=(0, 1e3))
     # bank
     constructor: str = setting(
@@ -222,7 +225,7 @@ class Config:
     score: str = setting(
         "map-max", "map-max, max or reweighted", SCORE, choices=("max", "reweighted", "map-max"))
     local: int = setting(
-        9, "Nearest bank rows between which a patch counts as known in the image score (1: the paper)", SCORE,
+        9, "Nearest bank rows between which a patch counts as known in the image score (1 as in the paper)", SCORE,
         limits=(1, 100))
     neighbours: int = setting(
         9, "reweighted: bank rows that the weight looks at (b)", SCORE, limits=(2, 10**4))
@@ -231,7 +234,7 @@ class Config:
     false_alarm: float = setting(
         0.03, "Share of good parts that may be rejected", THRESHOLD, common=True, share=True)
     calibration: str = setting(
-        "cross-image", "cross-image, held-out, or none: no threshold", THRESHOLD,
+        "cross-image", "cross-image, held-out, or none (no threshold)", THRESHOLD,
         choices=("cross-image", "held-out", "none"))
     calibration_images: int = setting(1000, "Images used for the threshold, at most", THRESHOLD, limits=(1, 10**7))
     # the rest
@@ -264,7 +267,7 @@ class Config:
 
     @property
     def views(self) -> tuple[View, ...]:
-        """How an image becomes the views of each scale; a window that is still to be learnt is that of 8 bits."""
+        """How an image becomes the views of each scale; a window that is not learnt yet is that of 8 bits."""
         window = self.window if isinstance(self.window, Window) else EIGHT_BIT
         return tuple(View(size.height, size.width, self.resize, window, size.zoom) for size in self.sizes)
 
@@ -293,11 +296,12 @@ class Config:
 
 
 SETTINGS: dict[str, Setting] = {one.name: one.metadata["setting"] for one in fields(Config)}
+HINTS = get_type_hints(Config)
 CHOICES = {name: known.choices for name, known in SETTINGS.items() if known.choices}
 
 
 def _check(name: str, known: Setting, value: Any) -> None:
-    """Refuse a value that is none of the choices, or out of range."""
+    """Refuse a value that is not one of the choices, or out of range."""
     if known.choices and value not in known.choices:
         raise UserError(f"unknown {name} '{value}'; choose one of: {', '.join(known.choices)}")
     if value is None:
@@ -313,7 +317,7 @@ def _check(name: str, known: Setting, value: Any) -> None:
 
 
 def coerce_setting(name: str, value: Any) -> Any:
-    """A setting's value in Python's own type, which numpy's numbers are not, or a refusal of another kind of value.
+    """A setting's value in Python's own type, not numpy's; a value of another kind is refused.
 
     >>> import numpy as np
     >>> coerce_setting("K", np.int64(5)), coerce_setting("sigma", 2), coerce_setting("resize", None)
@@ -326,7 +330,7 @@ def coerce_setting(name: str, value: Any) -> Any:
         raise UserError(f"unknown setting '{name}'; there are: {', '.join(sorted(SETTINGS))}")
     if known.parse is not None:
         return known.parse(value)
-    hint = _hints()[name]
+    hint = HINTS[name]
     wanted = getattr(hint, "__args__", (hint,))
     # TOML and the command line know no None: there it is a word
     if (value is None or (isinstance(value, str) and value == "none")) and type(None) in wanted:
@@ -342,8 +346,3 @@ def coerce_setting(name: str, value: Any) -> Any:
                 return kind(value)
     kinds = " or ".join(KINDS[kind][1] for kind in wanted if kind in KINDS)
     raise UserError(f"{name} must be {kinds}, not {value!r}")
-
-
-@cache
-def _hints() -> dict[str, Any]:
-    return get_type_hints(Config)

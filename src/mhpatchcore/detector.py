@@ -17,7 +17,7 @@ from mhpatchcore.fitting.checks import Coverage, ImageChecks, Suspect
 from mhpatchcore.fitting.execution import Execution
 from mhpatchcore.fitting.fit import fit
 from mhpatchcore.fitting.teach import taught
-from mhpatchcore.inputs.datasets import load_dataset
+from mhpatchcore.inputs.datasets import Dataset, load_dataset
 from mhpatchcore.inputs.loading import LoadedImage, load_image
 from mhpatchcore.inputs.regions import Roi
 from mhpatchcore.inputs.sources import GivenImage, ImageLike, Images, each_image, is_unnamed, single_image
@@ -345,19 +345,21 @@ class Detector:
                 on_error(outcome)
             yield None if isinstance(outcome, ImageError) else outcome
 
-    def evaluate(self, folder: str | Path, workers: int | None = None) -> Evaluation:
+    def evaluate(self, folder: str | Path | Dataset, workers: int | None = None) -> Evaluation:
         """Score the test images of a data set, and compare with what they are.
 
         Parameters
         ----------
         folder
-            test/good and test/DEFECT in it, with ground_truth where there are masks; or good and bad.
+            test/good and test/DEFECT in it, with ground_truth where there are masks; or good and bad. Also labels that
+            `integrations.coco` or `integrations.label_studio` has read.
         workers
             How many images to score at a time (default: one per core).
         """
         from mhpatchcore.evaluation.evaluate import evaluate
 
-        return evaluate(self, load_dataset(folder, split=False), workers)
+        dataset = folder if isinstance(folder, Dataset) else load_dataset(folder, split=False)
+        return evaluate(self, dataset, workers)
 
     def export(self, path: str | Path) -> None:
         """Write the whole detector as one ONNX file, which needs no more than an ONNX runtime.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,7 @@ from mhpatchcore.errors import UserError
 from mhpatchcore.inputs.camera import MEASURES
 from mhpatchcore.result import Result
 from mhpatchcore.runtime.files import atomic_path, import_parquet, write_csv, write_text
+from mhpatchcore.runtime.texts import encodable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -62,10 +63,7 @@ class Results(list[Result]):
         path
             Where to write: results.parquet.
         """
-        pyarrow, parquet = import_parquet()
-        table = pyarrow.Table.from_pylist([{name: row[name] for name in COLUMNS} for row in self.rows()])
-        with atomic_path(path) as temporary:
-            parquet.write_table(table, temporary)
+        write_parquet(path, COLUMNS, self.rows())
 
     def to_json(self) -> str:
         """A JSON list of what `Result.to_dict` says of each image."""
@@ -99,6 +97,17 @@ class Results(list[Result]):
 def flat(facts: Mapping[str, Any]) -> dict[str, Any]:
     """What `Result.to_dict` says, as a row of a table: regions are counted, measures of the camera are columns."""
     return {**facts, "regions": len(facts["regions"]), **facts["camera"]}
+
+
+def write_parquet(path: str | Path, columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
+    """Write flat rows as a Parquet file, with these columns; one that a row does not have is null."""
+    pyarrow, parquet = import_parquet()
+    kinds = dict.fromkeys(("image", "verdict", "defect", "error"), pyarrow.string())
+    kinds |= {"is_rejected": pyarrow.bool_(), "regions": pyarrow.int32()}
+    schema = pyarrow.schema([(name, kinds.get(name, pyarrow.float64())) for name in columns])
+    cells = [{name: encodable(row.get(name)) for name in columns} for row in rows]
+    with atomic_path(path) as temporary:
+        parquet.write_table(pyarrow.Table.from_pylist(cells, schema=schema), temporary)
 
 
 def coco(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:

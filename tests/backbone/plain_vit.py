@@ -19,13 +19,14 @@ STD = np.array([0.229, 0.224, 0.225])
 
 @dataclass(frozen=True)
 class Transformer:
-    """Numbers in a token, blocks, heads, the side of a patch, and the grid that positions are embedded for."""
+    """Numbers in a token, blocks, heads, the side of a patch, the grid that positions are embedded for, registers."""
 
     width: int
     depth: int
     heads: int
     patch: int
     grid: int
+    registers: int = 0
 
 
 SMALL = Transformer(width=48, depth=3, heads=4, patch=14, grid=5)
@@ -73,7 +74,9 @@ def random_vit(shape: Transformer, seed: int = 14) -> dict[str, Floats]:
 
     width, patch = shape.width, shape.patch
     normal("cls_token", 1.0, 1, 1, width)
-    normal("pos_embed", 1.0, 1, 1 + shape.grid**2, width)
+    if shape.registers:  # then the class token has no position
+        normal("reg_token", 1.0, 1, shape.registers, width)
+    normal("pos_embed", 1.0, 1, (not shape.registers) + shape.grid**2, width)
     normal("patch_embed.proj.weight", (3 * patch**2) ** -0.5, width, 3, patch, patch)
     normal("patch_embed.proj.bias", 0.2, width)
     for block in [f"blocks.{i}" for i in range(shape.depth)]:
@@ -92,7 +95,9 @@ def random_vit(shape: Transformer, seed: int = 14) -> dict[str, Floats]:
 
 
 def plain_vit(state: dict[str, Floats], shape: Transformer, image: Floats) -> dict[str, Floats]:
-    """An image (H, W, 3) in 0..255 → its layers (C, h, w): block0, block1, … and norm."""
+    """An image (H, W, 3) in 0..255 → its tokens (C, h, w) after block0, block1, … and after the last norm ("norm"), and
+    its layers: tokens of a block behind the last norm and at unit length ("unit block0", …).
+    """
     p, heads = shape.patch, shape.heads
     h, w = image.shape[0] // p, image.shape[1] // p
     normalised = (image / 255 - MEAN) / STD
@@ -102,7 +107,12 @@ def plain_vit(state: dict[str, Floats], shape: Transformer, image: Floats) -> di
         for column in range(w):
             patch = normalised[row * p : (row + 1) * p, column * p : (column + 1) * p].transpose(2, 0, 1)
             tokens.append((kernel * patch).sum(axis=(1, 2, 3)) + state["patch_embed.proj.bias"])
-    x = np.stack(tokens) + positions(state["pos_embed"][0].astype(np.float64), h, w)
+    embedding = state["pos_embed"][0].astype(np.float64)
+    if shape.registers:
+        patches = np.stack(tokens[1:]) + positions(embedding, h, w)
+        x = np.concatenate([tokens[:1], state["reg_token"][0], patches])
+    else:
+        x = np.stack(tokens) + np.concatenate([embedding[:1], positions(embedding[1:], h, w)])
 
     def norm(x: Floats, name: str) -> Floats:
         centred = x - x.mean(axis=1, keepdims=True)
@@ -122,7 +132,7 @@ def plain_vit(state: dict[str, Floats], shape: Transformer, image: Floats) -> di
         return linear(np.concatenate(each, axis=1), f"{name}.proj")
 
     def as_map(x: Floats) -> Floats:
-        return x[1:].T.reshape(-1, h, w)
+        return x[1 + shape.registers :].T.reshape(-1, h, w)
 
     layers = {}
     for i in range(shape.depth):
@@ -132,17 +142,19 @@ def plain_vit(state: dict[str, Floats], shape: Transformer, image: Floats) -> di
         hidden = hidden * (1 + erf(hidden / np.sqrt(2))) / 2
         x = x + state[f"{name}.ls2.gamma"] * linear(hidden, f"{name}.mlp.fc2")
         layers[f"block{i}"] = as_map(x)
+        normed = norm(x, "norm")
+        layers[f"unit block{i}"] = as_map(normed / np.linalg.norm(normed, axis=1, keepdims=True))
     return layers | {"norm": as_map(norm(x, "norm"))}
 
 
 def positions(embedding: Floats, h: int, w: int) -> Floats:
-    """(1 + n·n, C) → (1 + h·w, C): bicubic with antialiasing, along the rows and then along the columns."""
-    n = int((len(embedding) - 1) ** 0.5)
-    square = embedding[1:].reshape(n, n, -1)
+    """(n·n, C) → (h·w, C): bicubic with antialiasing, along the rows and then along the columns."""
+    n = int(len(embedding) ** 0.5)
+    square = embedding.reshape(n, n, -1)
     tall = np.stack([_between(square, (row + 0.5) * n / h, n / h) for row in range(h)])
     columns = tall.transpose(1, 0, 2)
     both = np.stack([_between(columns, (column + 0.5) * n / w, n / w) for column in range(w)], axis=1)
-    return np.concatenate([embedding[:1], both.reshape(h * w, -1)])
+    return both.reshape(h * w, -1)
 
 
 def _between(samples: Floats, centre: float, step: float) -> Floats:

@@ -58,9 +58,9 @@ def table(out: Path | str) -> list[dict[str, Any]]:
 
 
 def test_the_table_says_what_the_detector_says(line: Path, tmp_path: Path) -> None:
-    done = done_by(line / "part.mhpc", line / "parts", tmp_path / "results.parquet")
+    done = done_by(line / "part.mhpc", line / "parts", tmp_path / "results")
     assert [one.images for one in done] == [one.scored for one in done] == [3, 3, 2]
-    rows, detector = table(tmp_path / "results.parquet"), Detector.load(line / "part.mhpc")
+    rows, detector = table(tmp_path / "results"), Detector.load(line / "part.mhpc")
     assert [row["image"] for row in rows] == [str(path) for path in list_images(line / "parts")]
     for row in rows[:-1]:
         result = detector.score(row["image"])
@@ -80,7 +80,7 @@ def test_the_table_says_what_the_detector_says(line: Path, tmp_path: Path) -> No
 
 
 def test_a_second_run_scores_only_what_has_changed(line: Path, parts: Path, tmp_path: Path) -> None:
-    model, out = line / "part.mhpc", tmp_path / "results.parquet"
+    model, out = line / "part.mhpc", tmp_path / "results"
     done_by(model, parts, out)
     before = table(out)
     assert not any(one.scored for one in done_by(model, parts, out)) and table(out) == before
@@ -96,7 +96,7 @@ def test_a_second_run_scores_only_what_has_changed(line: Path, parts: Path, tmp_
 
 
 def test_a_run_that_was_ended_goes_on(line: Path, tmp_path: Path) -> None:
-    out = tmp_path / "results.parquet"
+    out = tmp_path / "results"
     batch = scoring.Batch.of(line / "part.mhpc", out)
     parts = scoring.score_batch(batch, list_images(line / "parts"), Threads(1))
     next(parts)
@@ -114,7 +114,7 @@ def test_what_could_not_be_read_is_tried_again(
             raise ImageError(f"cannot read {source}: the network is gone")
         return source
 
-    out = tmp_path / "results.parquet"
+    out = tmp_path / "results"
     with monkeypatch.context() as patch:
         patch.setattr(scoring, "fetched", gone)
         done_by(line / "part.mhpc", line / "parts", out)
@@ -139,7 +139,7 @@ def test_processes_write_the_same_table(line: Path, tmp_path: Path) -> None:
 
 
 def test_another_model_leaves_nothing_of_the_first(line: Path, tmp_path: Path) -> None:
-    out = tmp_path / "results.parquet"
+    out = tmp_path / "results"
     done_by(line / "part.mhpc", line / "parts", out)
     with_threshold(small_detector(), np.inf).save(tmp_path / "other.mhpc")
     some = sorted((line / "parts").iterdir())[:2]
@@ -193,7 +193,7 @@ def test_workers_that_write_elsewhere_are_noticed(line: Path, tmp_path: Path) ->
 
 
 def test_the_command(run: Run, line: Path, tmp_path: Path) -> None:  # noqa: F811
-    model, out, heat = line / "part.mhpc", tmp_path / "results.parquet", tmp_path / "heat"
+    model, out, heat = line / "part.mhpc", tmp_path / "results", tmp_path / "heat"
     first = run("score", model, line / "parts", "--out", out, "--heatmaps", heat, "--json", "-q")
     facts = json.loads(first.out)
     assert first.code == 3 and facts["scored"] == facts["images"] == 8 and facts["kept"] == 0
@@ -203,7 +203,10 @@ def test_the_command(run: Run, line: Path, tmp_path: Path) -> None:  # noqa: F81
     more = run("score", model, line / "parts", "--out", out, "--masks", tmp_path / "masks", "--skip-broken")
     assert more.code == 0 and "8 images scored" in more.out and len(list((tmp_path / "masks").iterdir())) == 7
     assert_one_line_error(run("score", model, line / "parts", "--cluster", "local:2"), 2, "--out")
-    assert_one_line_error(run("score", model, line / "parts", "--out", out, "--csv"), 2, "--csv")
+    ran = run("score", model, line / "parts", "--out", out, "--csv", tmp_path / "a.csv")
+    assert_one_line_error(ran, 2, "--csv")
+    ran = run("score", model, line / "parts", "--out", tmp_path / "a.parquet", "--cluster", "local:2")
+    assert_one_line_error(ran, 2, "--cluster", "a folder")
     coco = run("score", model, line / "parts", "--out", out, "--coco", tmp_path / "a.json")
     assert_one_line_error(coco, 2, "--coco")
 
@@ -215,7 +218,7 @@ def bucket(line: Path) -> Iterator[str]:
 
 
 def test_from_a_bucket_to_a_bucket(bucket: str, run: Run, line: Path, tmp_path: Path) -> None:  # noqa: F811
-    command = ("score", f"{bucket}/part.mhpc", f"{bucket}/parts", "--out", f"{bucket}/results.parquet")
+    command = ("score", f"{bucket}/part.mhpc", f"{bucket}/parts", "--out", f"{bucket}/results")
     first = run(*command, "--heatmaps", f"{bucket}/heat", "--json", "--skip-broken", "-q")
     assert first.code == 0 and json.loads(first.out)["scored"] == 8, first.err
     again = run(*command, "--heatmaps", f"{bucket}/heat", "--json", "--skip-broken", "-q")
@@ -223,7 +226,7 @@ def test_from_a_bucket_to_a_bucket(bucket: str, run: Run, line: Path, tmp_path: 
     import fsspec
 
     system = fsspec.filesystem("s3")
-    system.get(f"{bucket}/results.parquet/", str(tmp_path / "copy"), recursive=True)
+    system.get(f"{bucket}/results/", str(tmp_path / "copy"), recursive=True)
     rows = table(tmp_path / "copy")
     done_by(line / "part.mhpc", line / "parts", tmp_path / "here")
     here = table(tmp_path / "here")

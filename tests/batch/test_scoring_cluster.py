@@ -49,12 +49,12 @@ def test_a_cluster_writes_the_same_table(
     pytest.importorskip("distributed")
     monkeypatch.setattr(scoring, "PART", 3)
     command = ("score", line / "part.mhpc", line / "plant", "-q", "--json", "--out")
-    here = run(*command, tmp_path / "here.parquet")
-    there = run(*command, tmp_path / "there.parquet", "--cluster", "local:2")
+    here = run(*command, tmp_path / "here")
+    there = run(*command, tmp_path / "there", "--cluster", "local:2")
     assert here.code == there.code == 0 and "cluster: 2 workers" in there.err, there
     assert json.loads(there.out)["scored"] == 12
-    assert rows(tmp_path / "here.parquet") == rows(tmp_path / "there.parquet")
-    again = run(*command, tmp_path / "there.parquet")  # what a cluster has begun, one machine goes on with
+    assert rows(tmp_path / "here") == rows(tmp_path / "there")
+    again = run(*command, tmp_path / "there")  # what a cluster has begun, one machine goes on with
     assert json.loads(again.out)["kept"] == 12
 
 
@@ -89,7 +89,7 @@ def test_a_cluster_makes_the_same_models(run: Run, line: Path, tmp_path: Path) -
 
 
 def test_a_run_that_is_killed_goes_on(line: Path, tmp_path: Path) -> None:
-    out = tmp_path / "results.parquet"
+    out = tmp_path / "results"
     command = ("score", line / "part.mhpc", line / "plant", "--workers", "1", "--json", "--out")
     first = subprocess.Popen(
         [sys.executable, "-c", IN_PARTS, *map(str, (*command, out, "--heatmaps", tmp_path / "heat"))],
@@ -109,8 +109,8 @@ def test_a_run_that_is_killed_goes_on(line: Path, tmp_path: Path) -> None:
 
     facts = finished(*command, out, "--heatmaps", tmp_path / "heat")
     assert facts["kept"] >= 4 and facts["kept"] + facts["scored"] == 12
-    finished(*command, tmp_path / "whole.parquet")
-    assert rows(out) == rows(tmp_path / "whole.parquet")
+    finished(*command, tmp_path / "whole")
+    assert rows(out) == rows(tmp_path / "whole")
     pictures = [path for path in (tmp_path / "heat").rglob("*.png") if not path.name.startswith(".")]
     assert (
         len(pictures) == 12

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+import typer
 from cli_runs import (
     SMALL,
     Run,
@@ -174,6 +175,24 @@ def test_the_help_page_starts_with_few_commands(run: Run) -> None:
     assert len(app_module.COMMANDS["Start"]) <= 12
 
 
+def test_the_same_option_has_the_same_name_everywhere() -> None:
+    every = [*typer.main.get_command(app).commands.items()]  # type: ignore[attr-defined]
+    options = {name: [one.opts for one in command.params] for name, command in every}
+    assert not [name for name, flags in options.items() if ["--output"] in flags]
+    writing = [flags for name in options for flags in options[name] if "--out" in flags]
+    assert len(writing) > 10 and all(set(flags) == {"--out", "-o"} for flags in writing)
+
+
+def test_paragraphs_of_a_help_page_fill_the_line(run: Run) -> None:
+    lines = [line.strip() for line in run("fit", "--help").out.splitlines()]
+    first = next(line for line in lines if line.startswith("Only the images and -o are needed"))
+    assert len(first) > 80
+
+
+def test_completion_can_be_installed(run: Run) -> None:
+    assert "--install-completion" in run("--help").help
+
+
 def test_rare_options_are_on_a_page_of_their_own(run: Run) -> None:
     short, whole = run("fit", "--help"), run("fit", "--help-all")
     assert (short.code, whole.code) == (0, 0)
@@ -220,7 +239,7 @@ def test_interruption_is_said_and_has_its_own_code(
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("mhpatchcore.cli.info.read_document", interrupted)
+    monkeypatch.setattr("mhpatchcore.cli.models.read_document", interrupted)
     before = signal.getsignal(signal.SIGINT)
     ran = run("info", model)
     signal.signal(signal.SIGINT, before)
@@ -230,11 +249,11 @@ def test_interruption_is_said_and_has_its_own_code(
 def test_a_second_interruption_ends_at_once(model: Path) -> None:
     """While threads are at work: the interpreter would go away under them, and abort."""
     program = (
-        "import threading, time, mhpatchcore.cli.info as info, mhpatchcore.cli as cli\n"
+        "import threading, time, mhpatchcore.cli.models as models, mhpatchcore.cli as cli\n"
         "def interrupted(*_):\n"
         "    threading.Thread(target=time.sleep, args=(60,)).start()\n"
         "    raise KeyboardInterrupt\n"
-        "info.read_document = interrupted\n"
+        "models.read_document = interrupted\n"
         "cli.main()\n"
     )
     command = [sys.executable, "-c", program, "info", str(model)]

@@ -228,7 +228,7 @@ def test_values_of_the_wrong_kind_are_wrong_usage(
         ('sigma = "wide"', ("sigma must be a number",)),
         ("score = 1", ("score must be a text",)),
         ("shrinkage = [1]", ("shrinkage must be a text or a number",)),
-        ('layers = "block4"', ("layers must be a list of texts",)),
+        ("layers = 4", ("layers must be texts",)),
         ('shuffle = "no"', ("shuffle must be true or false",)),
         ("K = true", ("K must be a whole number",)),
         ('alpha = "most"', ("alpha must be a share", "'most'")),
@@ -307,4 +307,4 @@ def test_what_is_odd_is_warned_of_and_files_that_are_no_images_are_counted(run: 
     assert all(f"warning: {line}" in ran.err for line in (gray, shape, beyond))
     assert json.loads(ran.out)["passed_over"] == {".svg": 1, ".txt": 1}
     printed = run("fit", folder, "-o", tmp_path / "part.mhpc", *SMALL).out
-    assert "files that are no images: 1 .svg, 1 .txt" in printed
+    assert "files that are not images: 1 .svg, 1 .txt" in printed

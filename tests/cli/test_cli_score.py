@@ -19,8 +19,8 @@ from safetensors.numpy import save_file
 from small_detector import PIXELS, small_detector, with_threshold
 
 from mhpatchcore import Detector
-from mhpatchcore.cli.score import COLUMNS
 from mhpatchcore.result import Result
+from mhpatchcore.results import COLUMNS
 
 __all__ = ["graphs", "run"]  # fixtures
 
@@ -57,7 +57,7 @@ def test_json_is_what_the_detector_says(run: Run, model: Path, images: Path) -> 
 
 
 def test_csv(run: Run, model: Path, images: Path) -> None:
-    rows = list(csv.DictReader(io.StringIO(run("score", model, images, "--csv").out)))
+    rows = list(csv.DictReader(io.StringIO(run("score", model, images, "--csv", "-").out)))
     assert tuple(rows[0]) == (*COLUMNS, "error") and len(rows) == 3
     assert all(float(row["score"]) > 0 and int(row["regions"]) >= 0 for row in rows)
     assert {(row["verdict"], row["is_rejected"], row["error"]) for row in rows} <= {
@@ -66,8 +66,43 @@ def test_csv(run: Run, model: Path, images: Path) -> None:
     }
 
 
+@pytest.mark.parametrize("name", ["results.csv", "results.jsonl", "results.parquet"])
+def test_a_table_in_a_file(run: Run, model: Path, images: Path, tmp_path: Path, name: str) -> None:
+    (images / "broken.png").write_bytes(b"not a picture")
+    out = tmp_path / "new" / name
+    ran = run("score", model, images, "--out", out, "--skip-broken", "--json")
+    (images / "broken.png").unlink()
+    assert ran.code == 0 and out.is_file()
+    said = json.loads(ran.out)
+    if name.endswith("csv"):
+        rows: list[Any] = list(csv.DictReader(io.StringIO(out.read_text())))
+        assert tuple(rows[0]) == (*COLUMNS, "error")
+    elif name.endswith("jsonl"):
+        rows = [json.loads(line) for line in out.read_text().splitlines()]
+        assert rows == said
+    else:
+        rows = pytest.importorskip("pyarrow.parquet").read_table(out).to_pylist()
+        assert tuple(rows[0]) == (*COLUMNS, "error") and rows[3]["score"] is None
+    assert [row["image"] for row in rows] == [row["image"] for row in said]
+    assert [float(row["score"]) for row in rows[:3]] == pytest.approx([row["score"] for row in said[:3]])
+    assert rows[3]["verdict"] == "unreadable" and "broken.png" in rows[3]["error"]
+
+
+def test_a_csv_file_beside_the_table_for_people(run: Run, model: Path, images: Path, tmp_path: Path) -> None:
+    ran = run("score", model, images, "--csv", tmp_path / "today")
+    assert ran.code == 0 and ran.out.rstrip().endswith("of 3 rejected")
+    assert (tmp_path / "today").read_text() == run("score", model, images, "--csv", "-").out
+
+
+def test_an_ending_that_is_no_table(run: Run, model: Path, images: Path, tmp_path: Path) -> None:
+    ran = run("score", model, images, "--out", tmp_path / "results.xlsx")
+    assert_one_line_error(ran, 2, "results.xlsx", ".csv, .jsonl, .parquet", "a folder")
+    ran = run("score", model, images, "--out", tmp_path / "a.csv", "--csv", tmp_path / "a.csv")
+    assert_one_line_error(ran, 2, "given twice")
+
+
 def test_csv_and_json_exclude_each_other(run: Run, model: Path, images: Path) -> None:
-    assert_one_line_error(run("score", model, images, "--csv", "--json"), 2, "--csv", "--json")
+    assert_one_line_error(run("score", model, images, "--csv", "-", "--json"), 2, "--csv", "-", "--json")
 
 
 def test_the_threshold_decides_and_fail_says_so(run: Run, images: Path, tmp_path: Path) -> None:
@@ -92,7 +127,7 @@ def test_a_model_without_a_threshold(run: Run, images: Path, tmp_path: Path) -> 
     (told,) = json.loads(ran.out)
     assert ran.code == 7 and told["verdict"] == "no threshold" and told["score"] > 0
     assert told["threshold"] is None and told["is_rejected"] is None and told["p_value"] is None
-    ran = run("score", tmp_path / "part.mhpc", images / "050.png", "--csv")
+    ran = run("score", tmp_path / "part.mhpc", images / "050.png", "--csv", "-")
     (row,) = csv.DictReader(io.StringIO(ran.out))
     assert ran.code == 7 and row["verdict"] == "no threshold" and row["is_rejected"] == ""
 
@@ -214,7 +249,7 @@ def test_file_names(run: Run, model: Path, tmp_path: Path, name: str) -> None:
     image = write_vials(tmp_path / "new", 1) / "000.png"
     image = image.rename(image.with_name(name))
     assert json.loads(run("score", model, image, "--json").out)[0]["image"] == str(image)
-    (row,) = csv.DictReader(io.StringIO(run("score", model, image, "--csv").out))
+    (row,) = csv.DictReader(io.StringIO(run("score", model, image, "--csv", "-").out))
     assert row["image"] == str(image)
     ran = run("score", model, image, "--heatmaps", tmp_path / "heat")
     assert len(ran.out.splitlines()) == 3
@@ -242,7 +277,7 @@ def test_broken_images_stay_in_csv_and_json_with_their_reason(run: Run, model: P
     bad = folder / "0005.png"
     bad.write_bytes((folder / "000.png").read_bytes()[:200])
     for flags, code in (((), 3), (("--skip-broken",), 0)):
-        ran = run("score", model, folder, "--csv", *flags)
+        ran = run("score", model, folder, "--csv", "-", *flags)
         rows = list(csv.DictReader(io.StringIO(ran.out)))
         assert ran.code == code and [bool(row["error"]) for row in rows] == [False, True, False]
         assert rows[1]["image"] == str(bad) and rows[1]["verdict"] == "unreadable" and rows[1]["score"] == ""
@@ -255,7 +290,7 @@ def test_broken_images_stay_in_csv_and_json_with_their_reason(run: Run, model: P
 def test_a_table_with_broken_images_can_be_monitored(run: Run, model: Path, tmp_path: Path) -> None:
     folder, table = write_vials(tmp_path / "new", 2), tmp_path / "today.csv"
     (folder / "bad.png").write_bytes(b"no picture")
-    table.write_text(run("score", model, folder, "--csv").out)
+    table.write_text(run("score", model, folder, "--csv", "-").out)
     ran = run("monitor", model, table, "--json")
     assert ran.code == 0 and json.loads(ran.out)["n"] == 2
 

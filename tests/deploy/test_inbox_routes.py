@@ -255,7 +255,7 @@ def test_what_fails_says_why_and_no_path(client: TestClient, model: Path) -> Non
     wrong = client.post("/v1/inbox", json={"id": id_, "label": "bad"})
     undo = client.post("/v1/models/part/undo", json={"instead_of": sha256_of(model)})
     assert (wrong.status_code, undo.status_code) == (422, 422)
-    assert "good or defect" in wrong.json()["error"] and "no earlier version" in undo.json()["error"]
+    assert "'good' or 'defect'" in wrong.json()["error"] and "no earlier version" in undo.json()["error"]
     model.with_name("inbox.sqlite").write_bytes(b"no database" * 100)
     broken = client.get("/v1/inbox")
     assert broken.status_code == 503

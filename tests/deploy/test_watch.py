@@ -272,7 +272,7 @@ def test_a_formula_in_a_name_is_text_in_tables(
     run("watch", model, tmp_path / "inbox", "--out", tmp_path / "out", "--csv", table, *QUICK)
     assert [row["image"] for row in rows(table)] == [f"'{name}"]
     monkeypatch.chdir(tmp_path / "inbox")
-    printed = run("score", model, name, "--csv").out
+    printed = run("score", model, name, "--csv", "-").out
     assert [row["image"] for row in csv.DictReader(printed.splitlines())] == [f"'{name}"]
 
 

@@ -173,7 +173,7 @@ def test_the_commands_teach_and_name(run: Run, tmp_path: Path) -> None:  # noqa:
     assert again.code == 0, again.err
     assert "groove (8 images)" in run("info", model).out
     assert run("calibrate", model, "--threshold", "0.1", "-o", model).code == 0  # all are rejected
-    lines = [line.split(",") for line in run("score", model, bad / "low_fill", "--csv").out.splitlines()]
+    lines = [line.split(",") for line in run("score", model, bad / "low_fill", "--csv", "-").out.splitlines()]
     column = lines[0].index("defect")
     assert "low_fill" in {line[column] for line in lines[1:]}
     assert (

@@ -135,7 +135,7 @@ def test_the_commands_take_urls(run: Run, s3: str) -> None:  # noqa: F811
     assert fitted.code == 0 and f"{model}: learnt from 6 images" in fitted.out, fitted.err
     stored = run("fit", f"{BUCKET}/parts", "-o", model, *SMALL, "--store", f"{BUCKET}/store")
     assert_one_line_error(stored, 2, f"{BUCKET}/store", "--store")
-    scored = run("score", model, f"{BUCKET}/parts", "--heatmaps", f"{BUCKET}/heat", "--csv", "-q")
+    scored = run("score", model, f"{BUCKET}/parts", "--heatmaps", f"{BUCKET}/heat", "--csv", "-", "-q")
     assert scored.code == 0 and f"{BUCKET}/parts/005.png" in scored.out, scored.err
     assert read_url(f"{BUCKET}/heat/005.png").startswith(b"\x89PNG")
     assert run("info", model).code == 0

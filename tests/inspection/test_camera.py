@@ -154,7 +154,7 @@ def test_monitor_tells_it_of_a_folder_and_of_a_table(run: Run, tmp_path: Path) -
     for i, picture in enumerate(vials(60, 12)):
         Image.fromarray((picture * 0.6).astype(np.uint8)).save(tmp_path / "dark" / f"{i:02d}.png")
     table = tmp_path / "dark.csv"
-    table.write_text(run("score", tmp_path / "part.mhpc", tmp_path / "dark", "--csv").out)
+    table.write_text(run("score", tmp_path / "part.mhpc", tmp_path / "dark", "--csv", "-").out)
     told = [
         json.loads(run("monitor", tmp_path / "part.mhpc", one, "--json").out)
         for one in (tmp_path / "dark", table)

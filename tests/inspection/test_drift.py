@@ -87,7 +87,7 @@ def write_csv(path: Path, scores: np.ndarray, threshold: float | None = None) ->
 
 def test_a_folder_and_its_scores_say_the_same(run: Run, model: Path, tmp_path: Path) -> None:
     images = write_vials(tmp_path / "new", 5, first=60)
-    (tmp_path / "scores.csv").write_text(run("score", model, images, "--csv").out)
+    (tmp_path / "scores.csv").write_text(run("score", model, images, "--csv", "-").out)
     told = [
         json.loads(run("monitor", model, source, "--json").out)
         for source in (images, tmp_path / "scores.csv")

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
+from sklearn.utils import estimator_checks as checks
 from small_detector import vials
 
 from mhpatchcore import Detector
@@ -46,3 +48,33 @@ def test_it_is_cloned_and_stands_in_a_pipeline(images: np.ndarray) -> None:
     by_hand = PatchCoreDetector(**SETTINGS).fit(images[:8] // 2).predict(images // 2)
     assert pipeline.predict(images).tolist() == by_hand.tolist()
     assert estimator.set_params(K=100).K == 100
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(
+            "estimator_cloneable",
+            "estimator_repr",
+            "estimator_tags_renamed",
+            "get_params_invariance",
+            "mixin_order",
+        ),
+        *("no_attributes_set_in_init", "parameters_default_constructible", "set_params", "valid_tag_types"),
+    ],
+)
+def test_scikit_learns_own_checks_of_what_needs_no_table(name: str) -> None:
+    """The others feed rows of numbers, which are no images. Older versions have fewer."""
+    check = getattr(checks, f"check_{name}", None)
+    if check is None:
+        pytest.skip("this version of scikit-learn has no such check")
+    check("PatchCoreDetector", PatchCoreDetector())
+
+
+def test_a_search_over_parameters(images: np.ndarray) -> None:
+    truth = np.array([1] * 8 + [-1] * 4)
+    folds = [(np.arange(8), np.arange(12))]  # learns from good parts alone
+    search = GridSearchCV(
+        PatchCoreDetector(sizes=64, K=100), {"false_alarm": [0.1, 0.2]}, cv=folds, scoring="balanced_accuracy"
+    ).fit(images, truth)
+    assert search.best_score_ > 0.8 and search.best_params_["false_alarm"] in (0.1, 0.2)

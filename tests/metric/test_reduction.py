@@ -19,6 +19,7 @@ from mhpatchcore.metric.reduction import (
     no_reduction,
     principal_directions,
     reduce_by,
+    reduce_by_correlation,
     reduce_by_ipca,
     retained_dimension,
 )
@@ -129,3 +130,21 @@ assert threads() == {2}, threads()
 """
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "2"}
     subprocess.run([sys.executable, "-c", script], check=True, env=environment)
+
+
+def test_channels_at_unit_spread_are_reduced_alike_whatever_their_units() -> None:
+    u = np.random.default_rng(3).normal(size=(400, 12)) @ np.random.default_rng(4).normal(size=(12, 12))
+    units = np.array([1e4, 1, 1e-3, 1, 1, 50, 1, 1, 1, 1, 1, 1])
+    plain, scaled = (reduce_by_correlation(Moments.of(rows), 0.9, None) for rows in (u, u * units))
+    np.testing.assert_allclose(scaled.variances, plain.variances)
+    np.testing.assert_allclose(np.abs(scaled.W * units[:, None]), np.abs(plain.W), rtol=1e-6)
+    assert plain.W.shape[1] > 5 > reduce_by(Moments.of(u * units), 0.9).W.shape[1] == 1
+    # in units of spread they are principal directions: uncorrelated, with the variances that they name
+    covariance = plain.W.T @ Moments.of(u).covariance @ plain.W
+    np.testing.assert_allclose(covariance, np.diag(plain.variances[: len(covariance)]), atol=1e-9)
+
+
+def test_a_constant_channel_has_no_say_in_the_correlation() -> None:
+    u = np.random.default_rng(5).normal(size=(50, 4))
+    u[:, 2] = 7
+    assert not reduce_by_correlation(Moments.of(u), 1.0, None).W[2].any()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from mhpatchcore.backbone.session import Backbone, BackboneInfo
 
-__all__ = ["Backbone", "BackboneInfo", "load", "multiple_of"]
+__all__ = ["Backbone", "BackboneInfo", "load", "multiple_of", "reduction_of"]
 
 
 def load(
@@ -49,3 +49,10 @@ def multiple_of(name: str) -> int:
     from mhpatchcore.backbone.weights import ARCHITECTURES
 
     return ARCHITECTURES[name].multiple if name in ARCHITECTURES else 1
+
+
+def reduction_of(name: str) -> str:
+    """How the channels of this network are reduced unless a user says otherwise: pca, or correlation."""
+    from mhpatchcore.backbone.weights import ARCHITECTURES
+
+    return ARCHITECTURES[name].reduction if name in ARCHITECTURES else "pca"

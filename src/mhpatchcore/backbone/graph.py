@@ -18,7 +18,7 @@ from mhpatchcore.runtime.arrays import Array
 
 State = Mapping[str, Array]
 
-GRAPH_VERSION = 4  # part of the cache key: raise it when any graph built here changes
+GRAPH_VERSION = 5  # part of the cache key: raise it when any graph built here changes
 OPSET = 18
 IR_VERSION = 9
 IMAGENET_MEAN = (123.675, 116.28, 103.53)
@@ -278,7 +278,8 @@ class Architecture:
     `build` writes the network for images of one size into a graph, as far as the wanted layers, and returns the layers
     by name; `head`, where there is one, adds the ImageNet classifier (used to check that the weights are in the right
     places). `descriptor` is the one that suits the network, `published` the one that PatchCore takes with its family.
-    The sides of images are a `multiple` of some number of pixels.
+    The sides of images are a `multiple` of some number of pixels. `reduction` is how its channels are reduced unless a
+    user says otherwise: by their covariance (pca), or by their correlation.
     """
 
     name: str
@@ -290,6 +291,7 @@ class Architecture:
     mean: tuple[float, float, float] = IMAGENET_MEAN
     std: tuple[float, float, float] = IMAGENET_STD
     multiple: int = 1
+    reduction: str = "pca"
     head: Callable[[Graph, State, Mapping[str, FeatureMap]], str] | None = None
 
 

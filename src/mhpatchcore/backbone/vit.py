@@ -1,14 +1,15 @@
-"""The family of vision transformers (timm's key names): dinov2_small, dinov2_base.
+"""The family of vision transformers (timm's key names): dinov2_small, dinov2_base, and both with register tokens.
 
-    image  →  a token for each patch, and the class token  →  + position embedding  →  blocks  →  norm
+    image  →  a token for each patch, behind the class token and registers  →  + position embedding  →  blocks
 
 A block is x + γ₁·attention(norm₁(x)), then x + γ₂·mlp(norm₂(x)). The LayerScales γ are folded into the linear layers
-before them. The patches' tokens after a block are a layer (N, C, h, w); "norm" is the last one, normalised.
+before them. The patches' tokens after a block are a layer (N, C, h, w), brought to unit length behind the network's
+last norm: a few channels of the blocks are larger than all others together, and would decide every distance.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from math import isqrt
@@ -24,38 +25,57 @@ EPS = 1e-6
 
 @dataclass(frozen=True)
 class Shape:
-    """Numbers in a token, blocks, attention heads, and the side of a patch in pixels."""
+    """Numbers in a token, blocks, attention heads, the side of a patch in pixels, and register tokens."""
 
     width: int
     depth: int
     heads: int
     patch: int
+    registers: int = 0
 
 
 def build(
     shape: Shape, graph: Graph, state: State, x: str, size: tuple[int, int], _wanted: Collection[str]
 ) -> Mapping[str, FeatureMap]:
-    """Write the network from the normalised image `x` to its last norm, so that all weights are seen to fit."""
+    """Write the network from the normalised image `x` to its last block, so that all weights are seen to fit."""
+    grid = (size[0] // shape.patch, size[1] // shape.patch)
+    maps: dict[str, FeatureMap] = {}
+    for index, tokens in enumerate(blocks(shape, graph, state, x, grid)):
+        unit = graph.node("LpNormalization", [graph.layer_norm(tokens, state, "norm", EPS)], axis=-1, p=2)
+        maps[f"block{index}"] = patch_map(shape, graph, unit, grid)
+    return maps
+
+
+def blocks(shape: Shape, graph: Graph, state: State, x: str, grid: tuple[int, int]) -> Iterator[str]:
+    """The tokens (N, T, C) behind each block."""
     weight = state["patch_embed.proj.weight"]
     if weight.shape != (shape.width, 3, shape.patch, shape.patch):
         raise WeightsError(
             f"the weights embed patches by {' × '.join(map(str, weight.shape))} numbers where {graph.name} has "
             f"{shape.width} × 3 × {shape.patch} × {shape.patch}: they are for another network"
         )
-    grid = (size[0] // shape.patch, size[1] // shape.patch)
     x = graph.conv(x, weight, state["patch_embed.proj.bias"], stride=shape.patch)
     x = graph.node("Transpose", [graph.reshape(x, 0, shape.width, -1)], perm=[0, 2, 1])
-    # the class token comes with the position embedding: a place for it is enough
-    x = graph.node("Pad", [x, graph.integers(0, 1, 0, 0, 0, 0)])
-    positions = resampled_positions(state["pos_embed"][0], grid)
-    positions[0] += state["cls_token"][0, 0]
-    x = graph.add(x, graph.constant(positions.astype(np.float32)))
-    maps: dict[str, FeatureMap] = {}
+    # the tokens before those of the patches come with the position embedding: a place for them is enough
+    x = graph.node("Pad", [x, graph.integers(0, 1 + shape.registers, 0, 0, 0, 0)])
+    x = graph.add(x, graph.constant(_embedding(shape, state, grid).astype(np.float32)))
     for index in range(shape.depth):
         x = _block(graph, state, f"blocks.{index}", x, shape.heads)
-        maps[f"block{index}"] = _map(graph, x, shape.width, grid)
-    maps["norm"] = _map(graph, graph.layer_norm(x, state, "norm", EPS), shape.width, grid)
-    return maps
+        yield x
+
+
+def _embedding(shape: Shape, state: State, grid: tuple[int, int]) -> Doubles:
+    """What is added to the tokens (1 + registers + h·w, C); only without registers the class token has a position."""
+    positions, first = state["pos_embed"][0], state["cls_token"][0]
+    if shape.registers:
+        registers = state["reg_token"][0]
+        if len(registers) != shape.registers:
+            raise WeightsError(
+                f"the weights have {len(registers)} register tokens where {shape.registers} are expected: they are for "
+                "another network"
+            )
+        return np.concatenate([first, registers, resampled_positions(positions, grid)])
+    return np.concatenate([first + positions[:1], resampled_positions(positions[1:], grid)])
 
 
 def _block(graph: Graph, state: State, name: str, x: str, heads: int) -> str:
@@ -92,26 +112,26 @@ def _scaled(state: State, linear: str, gamma: str) -> tuple[Array, Array]:
     return state[f"{linear}.weight"] * scale[:, None], state[f"{linear}.bias"] * scale
 
 
-def _map(graph: Graph, tokens: str, width: int, grid: tuple[int, int]) -> FeatureMap:
-    """The tokens (N, 1 + h·w, C) without the class token as a map (N, C, h, w)."""
-    channels_first = graph.node("Transpose", [tokens], perm=[0, 2, 1])
-    starts, stops, axes = graph.integers(1), graph.integers(1 + grid[0] * grid[1]), graph.integers(2)
-    patches = graph.node("Slice", [channels_first, starts, stops, axes])
-    return FeatureMap(graph.reshape(patches, 0, width, *grid), width, *grid)
+def patch_map(shape: Shape, graph: Graph, tokens: str, grid: tuple[int, int]) -> FeatureMap:
+    """The patches' tokens (N, C, h, w) among all of them (N, T, C)."""
+    ends = (1 + shape.registers, np.iinfo(np.int64).max, 1)
+    patches = graph.node("Slice", [tokens, *(graph.integers(end) for end in ends)])
+    channels_first = graph.node("Transpose", [patches], perm=[0, 2, 1])
+    return FeatureMap(graph.reshape(channels_first, 0, 0, *grid), shape.width, *grid)
 
 
 def resampled_positions(positions: Array, grid: tuple[int, int]) -> Doubles:
-    """The position embedding (1 + n·n, C) of a square grid, with the class token's first, on another: (1 + h·w, C)."""
-    side, channels = isqrt(len(positions) - 1), positions.shape[1]
-    if 1 + side**2 != len(positions):
+    """The position embedding (n·n, C) of a square grid on another: (h·w, C)."""
+    side, channels = isqrt(len(positions)), positions.shape[1]
+    if side**2 != len(positions):
         raise WeightsError(
-            f"the weights have {len(positions)} position embeddings, which are not a class token and a square of "
-            "patches: they are for another network (one with register tokens?)"
+            f"the weights have position embeddings of {len(positions)} patches, which are not a square: they are for "
+            "another network (one with register tokens, or without?)"
         )
-    square = positions[1:].reshape(side, side, channels).astype(np.float64)
+    square = positions.reshape(side, side, channels).astype(np.float64)
     rows, columns = (cubic_resampling(n, side) for n in grid)
-    patches = np.einsum("hi,wj,ijc->hwc", rows, columns, square, optimize=True)
-    return np.concatenate([positions[:1], patches.reshape(-1, channels)])
+    patches: Doubles = np.einsum("hi,wj,ijc->hwc", rows, columns, square, optimize=True)
+    return patches.reshape(-1, channels)
 
 
 def cubic_resampling(n_out: int, n_in: int) -> Doubles:
@@ -142,20 +162,17 @@ def architecture(name: str, hub: Hub, shape: Shape, layers: tuple[str, ...]) -> 
         descriptor="concat",
         published="concat",
         multiple=shape.patch,
+        reduction="correlation",
     )
 
 
 ARCHITECTURES = {
-    "dinov2_small": architecture(
-        "dinov2_small",
-        Hub("vit_small_patch14_dinov2", tag="lvd142m"),
-        Shape(width=384, depth=12, heads=6, patch=14),
+    f"dinov2_{size}{registers}": architecture(
+        f"dinov2_{size}{registers}",
+        Hub(f"vit_{size}_patch14{registers}_dinov2", tag="lvd142m"),
+        Shape(width, depth=12, heads=heads, patch=14, registers=4 if registers else 0),
         layers=("block7", "block11"),
-    ),
-    "dinov2_base": architecture(
-        "dinov2_base",
-        Hub("vit_base_patch14_dinov2", tag="lvd142m"),
-        Shape(width=768, depth=12, heads=12, patch=14),
-        layers=("block7", "block11"),
-    ),
+    )
+    for size, width, heads in (("small", 384, 6), ("base", 768, 12))
+    for registers in ("", "_reg4")
 }

@@ -1,6 +1,6 @@
 """Batch scoring: images become rows of Parquet files, part by part, on this machine or on a cluster.
 
-The result is a folder, results.parquet/part-00000.parquet and so on, which tools for tables read as one. A part knows
+The result is a folder, results/part-00000.parquet and so on, which tools for tables read as one. A part knows
 what it was made of: the model, the images and their files' states. Run again, what is done is kept. A worker reads the
 model once, and scores with one thread; only names and counts travel.
 """

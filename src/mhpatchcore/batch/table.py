@@ -1,4 +1,4 @@
-"""A table in a folder of Parquet files: results.parquet/part-00000.parquet and so on, and a record of what has made it.
+"""A table in a folder of Parquet files: results/part-00000.parquet and so on, and a record of what has made it.
 
 Every part holds a key of all that it was made of. Tools for tables read the folder as one; names that begin with _ are
 ignored by them.
@@ -16,6 +16,7 @@ from typing import Any
 
 from mhpatchcore.errors import UserError
 from mhpatchcore.runtime.files import atomic_path, import_parquet, write_text
+from mhpatchcore.runtime.texts import encodable
 from mhpatchcore.runtime.urls import files_below, open_url, read_url, remove_url, size_and_state, url_of
 
 RECORD = "_mhpatchcore.json"
@@ -36,9 +37,7 @@ class Table:
         import_parquet()
         earlier = self._record()
         if earlier is None and self._names():
-            raise UserError(
-                f"{self.folder} holds other files: name a new folder with --out, such as results.parquet"
-            )
+            raise UserError(f"{self.folder} holds other files: name a new folder with --out, such as results")
         if earlier is not None and earlier.get("model") != record["model"]:
             self._remove(0)
         write_text(f"{self.folder}/{RECORD}", json.dumps({**record, "finished": False}))
@@ -69,7 +68,7 @@ class Table:
             "seconds": pyarrow.float64(),
         }
         schema = pyarrow.schema(list(kinds.items()), metadata={KEY: key.encode()})
-        columns = {name: [_text(row.get(name)) for row in rows] for name in kinds}
+        columns = {name: [encodable(row.get(name)) for row in rows] for name in kinds}
         with atomic_path(self.path(part)) as temporary:
             parquet.write_table(pyarrow.table(columns, schema=schema), temporary)
 
@@ -100,7 +99,7 @@ class Table:
         if url_of(self.folder):
             return [Path(one).name for one in files_below(self.folder)]
         if Path(self.folder).exists() and not Path(self.folder).is_dir():
-            raise UserError(f"{self.folder} is a file: --out names a folder, such as results.parquet")
+            raise UserError(f"{self.folder} is a file: --out names a folder, such as results")
         return os.listdir(self.folder) if Path(self.folder).is_dir() else []  # noqa: PTH208 (names)
 
     def _remove(self, first: int) -> None:
@@ -110,8 +109,3 @@ class Table:
             if name == f"part-{number}.parquet" and number.isdecimal() and int(number) >= first:
                 place = f"{self.folder}/{name}"
                 remove_url(place) if url_of(place) else Path(place).unlink(missing_ok=True)
-
-
-def _text(value: Any) -> Any:
-    """File names may hold bytes that are not valid text; a table may not."""
-    return value.encode(errors="backslashreplace").decode() if isinstance(value, str) else value

@@ -14,6 +14,7 @@ from mhpatchcore.runtime.arrays import Floats
 USUAL_RATES = (0.005, 0.01, 0.02, 0.05)
 LONG_TAIL = 1.25  # times the threshold at the largest usual rate
 MUCH_MORE = 0.1  # of the defects, which another rate would find
+BY_CHANCE = 0.01  # how often as many good parts would be rejected, or as few
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,34 @@ def cautions(calibration: Calibration, odd: Mapping[str, float]) -> list[str]:
             "more good parts like the oddest ones bring it down"
         )
     return found
+
+
+def realised_note(calibration: Calibration, rejected: int, good: int) -> str:
+    """A sentence where so many of some good parts are rejected, or so few, that chance does not explain it; or none.
+
+    >>> from mhpatchcore.calibration.threshold import calibrate
+    >>> scores = np.arange(1, 200, dtype=np.float32)
+    >>> realised_note(calibrate(scores, scores, 0.05, "held-out"), 3, 28)
+    ''
+    >>> realised_note(calibrate(scores, scores, 0.05, "held-out"), 9, 28).split(":")[0]
+    '9 of 28 good parts are rejected, where about 5% were expected'
+    """
+    from scipy.stats import betabinom
+
+    if calibration.n == 0 or good == 0:
+        return ""
+    expected = betabinom(good, *calibration.belief)
+    about = share(calibration.expected_rate)
+    said = f"{rejected} of {good} good parts are rejected, where about {about} were expected: "
+    if expected.sf(rejected - 1) < BY_CHANCE:
+        return (
+            f"{said}they are unlike the images of the threshold; calibrate with further good parts like them"
+        )
+    if expected.cdf(rejected) < BY_CHANCE:
+        return (
+            f"{said}the images of the threshold vary more than these; a larger rate would find more defects"
+        )
+    return ""
 
 
 def share(rate: float) -> str:

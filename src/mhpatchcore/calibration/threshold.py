@@ -78,16 +78,21 @@ class Calibration:
         return min(rate_above(self.scores, self.threshold) / (1 - self.for_likeness), 1.0)
 
     @property
-    def interval(self) -> tuple[float, float]:
-        """Between which rates the true one lies in nine of ten cases: Beta(νp, ν(1 − p)) of the expected rate p.
+    def belief(self) -> tuple[float, float]:
+        """What is known of the true rate, as a Beta distribution of the expected rate p: νp and ν(1 − p).
 
         1/ν = 1/n + 1/MOST_KNOWN.
         """
-        from scipy.special import betaincinv  # a tenth of a second that scoring does not need
-
         p = min(max(self.expected_rate, 1e-6), 1 - 1e-6)
         images = 1 / (1 / max(self.n, 1) + 1 / MOST_KNOWN)
-        low, high = betaincinv(images * p, images * (1 - p), NINE_OF_TEN)
+        return images * p, images * (1 - p)
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Between which rates the true one lies in nine of ten cases."""
+        from scipy.special import betaincinv  # a tenth of a second that scoring does not need
+
+        low, high = betaincinv(*self.belief, NINE_OF_TEN)
         return (float(low) if low > NOTHING else 0.0), float(high)
 
     @property

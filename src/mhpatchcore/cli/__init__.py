@@ -1,4 +1,4 @@
-"""The command line, `mhpatchcore COMMAND`: one module per command, `app` names them all."""
+"""The command line, `mhpatchcore COMMAND`. The module `app` lists the commands."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from mhpatchcore.cli.console import warn, with_flags
 from mhpatchcore.errors import UserError
 
 INTERRUPTED = 130
-NOBODY_READS = 141  # as a shell tells the end by SIGPIPE
+NOBODY_READS = 141  # what a shell reports after SIGPIPE
 
 
 def main() -> None:
     """Entry point. A user's error is one line on stderr and an exit code, never a traceback."""
     _open_closed_streams()
-    if isinstance(sys.stdout, io.TextIOWrapper):  # a file name may hold what the terminal cannot show
+    if isinstance(sys.stdout, io.TextIOWrapper):  # terminals cannot show every file name
         sys.stdout.reconfigure(errors="backslashreplace")
     warnings.showwarning = _show_warning
     try:
@@ -32,9 +32,9 @@ def main() -> None:
         finally:
             sys.stdout.flush()
     except OSError as error:
-        with suppress(OSError):  # what is left unwritten would be tried again at the end, and fail again
+        with suppress(OSError):  # Python would try to write the rest again at the end, and fail again
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if isinstance(error, BrokenPipeError):  # who reads has enough
+        if isinstance(error, BrokenPipeError):  # the reader has enough
             sys.exit(NOBODY_READS)
         what = f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error)
         print(f"error: {what}; check the path, permissions and free space", file=sys.stderr)
@@ -43,12 +43,12 @@ def main() -> None:
         print(f"error: {with_flags(str(error))}", file=sys.stderr)
         sys.exit(error.exit_code)
     except (KeyboardInterrupt, SystemExit) as end:
-        # typer turns Ctrl-C and a closed pipe into exit codes and says nothing
+        # typer turns Ctrl-C and a closed pipe into exit codes, silently
         if isinstance(end.__context__, BrokenPipeError):
             sys.exit(NOBODY_READS)
         if isinstance(end, SystemExit) and end.code != INTERRUPTED:
             raise
-        # threads may be at work until the end: a second Ctrl-C ends them at once, and not in the middle of it
+        # threads may still be at work: a second Ctrl-C ends the process at once
         with suppress(ValueError):  # not in the main thread
             signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
         print("interrupted", file=sys.stderr, flush=True)
@@ -57,10 +57,7 @@ def main() -> None:
 
 @contextmanager
 def _ending_in_order() -> Iterator[None]:
-    """A signal to end unwinds the program first, as Ctrl-C does: temporary folders go, which may hold gigabytes.
-
-    Then it ends by that signal, as whoever sent it expects.
-    """
+    """On SIGTERM and SIGHUP, unwind as Ctrl-C does, which deletes temporary folders, and then end by the signal."""
     came: list[int] = []
 
     def end(number: int, _: object) -> None:
@@ -84,12 +81,12 @@ def _ending_in_order() -> Iterator[None]:
 
 
 def _open_closed_streams() -> None:
-    """A stream that the caller has closed leads nowhere: the next file that is opened would take its place."""
+    """Open streams that the caller has closed; otherwise the next opened file would take their place."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode))  # noqa: PTH123, SIM115 (open until the end)
 
 
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
-    """Warnings of libraries are one line too, without the place in the code they come from."""
+    """Show a library's warning on one line, without its place in the code."""
     warn(str(message))

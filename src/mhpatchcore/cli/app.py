@@ -1,8 +1,10 @@
-"""The commands, each in its own module; this one names them and holds what the help page says of them all."""
+"""All commands of `mhpatchcore` in the groups of its help page. Each is defined in a module of its own."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from inspect import getdoc
 from typing import Any
 
 import typer
@@ -12,23 +14,19 @@ from mhpatchcore import __version__
 from mhpatchcore.cli import (
     benchmark,
     bundle,
-    calibrate,
     demo,
     evaluate,
     export,
     fit,
     fit_many,
     inbox,
-    info,
     look,
-    merge,
+    models,
     monitor,
     ranks,
     score,
     serve,
     store,
-    teach,
-    update,
     verdicts,
     watch,
 )
@@ -36,46 +34,21 @@ from mhpatchcore.cli.command import SHOW_ALL
 
 EPILOG = (
     "Exit codes: 0 done · 1 `score --fail` found an anomaly or `monitor --fail` a drift · 2 wrong usage or settings · "
-    "3 an image cannot be read · 4 a model file cannot be read · 5 backbone weights cannot be had · "
+    "3 an image cannot be read · 4 a model file cannot be read · 5 backbone weights cannot be loaded · "
     "6 a cell of `benchmark` or a product of `fit-many` failed · 7 `score` with a model that has no threshold · "
-    "8 `verify` found a bundle damaged, or that this machine computes something else · 130 interrupted · "
-    "141 who reads the output has gone."
+    "8 `verify` found a damaged bundle or a machine that computes something else · 130 interrupted · "
+    "141 nobody reads the output."
 )
 LINE = "At the line"
-COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
-    "Start": {
-        "demo": demo.demo,
-        "look": look.look,
-        "fit": fit.fit,
-        "score": score.score,
-        "evaluate": evaluate.evaluate,
-    },
-    LINE: {
-        "serve": serve.serve,
-        "verdicts": verdicts.verdicts,
-        "watch": watch.watch,
-        "monitor": monitor.monitor,
-        "export": export.export,
-        "bundle": bundle.bundle,
-        "verify": bundle.verify,
-    },
-    "Models": {
-        "info": info.info,
-        "calibrate": calibrate.calibrate,
-        "teach": teach.teach,
-        "update": update.update,
-        "merge": merge.merge,
-    },
-    "Many products and images": {
-        "fit-many": fit_many.fit_many,
-        "ranks": ranks.ranks,
-        "store": store.store,
-    },
-    "Research": {
-        "benchmark": benchmark.benchmark,
-        "ladder": benchmark.ladder,
-        "presets": benchmark.presets,
-    },
+COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
+    "Start": (demo.demo, look.look, fit.fit, score.score, evaluate.evaluate),
+    LINE: (
+        *(serve.serve, verdicts.verdicts, watch.watch, monitor.monitor),
+        *(export.export, bundle.bundle, bundle.verify),
+    ),
+    "Models": (models.info, models.calibrate, models.teach, models.update, models.merge),
+    "Many products and images": (fit_many.fit_many, ranks.ranks, store.store),
+    "Research": (benchmark.benchmark, benchmark.ladder, benchmark.presets),
 }
 # what other tools call it
 ALSO_CALLED = {"train": "fit", "predict": "score", "infer": "score", "test": "evaluate", "eval": "evaluate"}
@@ -85,15 +58,15 @@ class Command(TyperCommand):
     """A command whose help leaves out rare options, unless it is asked for all of them."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        options = without_types_of_flags(super().get_params(ctx))
+        params = without_types_of_flags(super().get_params(ctx))
         rare = getattr(self.callback, "rare", ())
-        for option in options:
-            option.hidden = option.name in rare and not ctx.meta.get(SHOW_ALL)
-        return options
+        for one in params:
+            one.hidden = one.name in rare and not ctx.meta.get(SHOW_ALL)
+        return params
 
 
 class Group(TyperGroup):
-    """Commands in groups; one that other tools call otherwise is suggested."""
+    """Commands in groups; for the name that another tool uses, ours is suggested."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         return without_types_of_flags(super().get_params(ctx))
@@ -105,12 +78,21 @@ class Group(TyperGroup):
         return super().resolve_command(ctx, args)
 
 
-def without_types_of_flags(options: list[Any]) -> list[Any]:
+def without_types_of_flags(params: list[Any]) -> list[Any]:
     """The options, of which flags have no type on the help page: they take no value."""
-    for option in options:
-        if getattr(option, "is_flag", False):
-            option.metavar = ""
-    return options
+    for one in params:
+        if getattr(one, "is_flag", False):
+            one.metavar = ""
+    return params
+
+
+def unwrapped(text: str) -> str:
+    r"""A docstring whose paragraphs fill the width of the terminal; examples keep their own lines.
+
+    >>> unwrapped("Score\nimages.\n\nExamples:\nmhpatchcore score a\nmhpatchcore score b")
+    'Score images.\n\nExamples:\nmhpatchcore score a\nmhpatchcore score b'
+    """
+    return re.sub(r"(?<!\n)\n(?!\n|mhpatchcore )", " ", text)
 
 
 app = typer.Typer(
@@ -119,13 +101,13 @@ app = typer.Typer(
     epilog=EPILOG,
     cls=Group,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for panel, commands in COMMANDS.items():
-    for name, command in commands.items():
-        app.command(name, cls=Command, rich_help_panel=panel)(command)
+    for command in commands:
+        name = command.__name__.replace("_", "-")
+        app.command(name, cls=Command, rich_help_panel=panel, help=unwrapped(getdoc(command) or ""))(command)
 labelled = typer.Typer(
     name="inbox",
     help="Labelled parts: keep them, learn from them, and go back.",
@@ -133,7 +115,7 @@ labelled = typer.Typer(
     no_args_is_help=True,
 )
 for name, command in inbox.COMMANDS.items():
-    labelled.command(name, cls=Command)(command)
+    labelled.command(name, cls=Command, help=unwrapped(getdoc(command) or ""))(command)
 app.add_typer(labelled, rich_help_panel=LINE)
 
 

@@ -19,14 +19,13 @@ from mhpatchcore.cli.paths import check_folder, with_name
 from mhpatchcore.cli.settings import read_settings
 from mhpatchcore.config import Config
 from mhpatchcore.errors import UserError
-from mhpatchcore.experiments.cell import CellSpec
-from mhpatchcore.experiments.grid import Outcome, run_grid
+from mhpatchcore.experiments.cells import CellSpec, Outcome, run_grid
 from mhpatchcore.experiments.ladder import STREAM, ladder_cells, write_ladder
 from mhpatchcore.experiments.tables import write_tables
 from mhpatchcore.inputs.datasets import find_categories, load_dataset
 from mhpatchcore.presets import LADDER_SIZES, OPEN_NETWORK, PAPER, PRESETS, WIDE_RESNET, preset
 
-OutOption = typer.Option(..., "--out", help="Folder for results; finished cells in it are kept.")
+OutOption = typer.Option(..., "--out", "-o", help="Folder for results; finished cells in it are kept.")
 BackboneOption = typer.Option(None, help="Backbone for all cells (default: efficientnet_lite0).")
 TagOption = typer.Option(None, help="Training recipe of the backbone's weights from the hub.")
 StoreOption = typer.Option(

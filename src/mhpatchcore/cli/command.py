@@ -1,7 +1,7 @@
-"""`@command`: what commands have in common. A command returns what it has found, and this prints it.
+"""`@command`: what all commands have in common. A command returns what it has found, and this prints it.
 
-It adds --json, and where a command has these parameters: the options about how the work is done (`run`), and an option
-for each setting of a model (`config`).
+It adds --json, and for parameters of these names: `run`, the options about how the work is done; `config`, an option
+for each setting of a model.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Run:
 
     @property
     def seconds(self) -> float:
-        """Since the command has begun."""
+        """Since the command began."""
         return round(time.perf_counter() - self.started, 2)
 
     @contextmanager
@@ -72,7 +72,7 @@ class Run:
         images: Sequence[ImageLike],
         on_error: Callable[[ImageError], None] | None = None,
     ) -> Iterator[Result | None]:
-        """Every image's result in their order, or None where `on_error` was told that it cannot be read."""
+        """Every image's result, in order; None for one that cannot be read, after `on_error` was called with it."""
         progress = self.execution.progress if len(images) > 1 else lambda phase, done, total: None
         progress("score", 0, len(images))
         for done, result in enumerate(detector.score_many(images, self.workers, on_error), start=1):
@@ -80,55 +80,34 @@ class Run:
             progress("score", done, len(images))
 
 
-# the options of `run`: their kinds and defaults, and what is said of them
-RUN_OPTIONS: dict[str, tuple[Any, Any]] = {
-    "quiet": (bool, typer.Option(False, "--quiet", "-q", help="No progress.")),
-    "workers": (
-        int,
-        typer.Option(None, min=1, metavar="N", help="Threads (default: one per core).", rich_help_panel=RUN),
-    ),
-    "batch": (
-        int,
-        typer.Option(1, min=1, metavar="N", help="Images per call of the network.", rich_help_panel=RUN),
-    ),
-    "store": (
-        Path,
-        typer.Option(
-            None,
-            metavar="DIR",
-            help="Keep what is worked out in this folder, where later runs find it, also after a crash (default: a "
-            "temporary one).",
-            rich_help_panel=RUN,
+def _run_option(name: str, kind: Any, default: Any, help: str, **more: Any) -> inspect.Parameter:
+    return settings.parameter(name, kind, typer.Option(default, help=help, rich_help_panel=RUN, **more))
+
+
+RUN_OPTIONS = {
+    one.name: one
+    for one in (
+        settings.parameter("quiet", bool, typer.Option(False, "--quiet", "-q", help="Show no progress.")),
+        _run_option("workers", int, None, "Threads (default: one per core).", min=1, metavar="N"),
+        _run_option("batch", int, 1, "Images per call of the network.", min=1, metavar="N"),
+        _run_option(
+            "store", Path, None, "Keep intermediate results in this folder, where the next run finds them, also after "
+            "a crash (default: a temporary one).", metavar="DIR",
         ),
-    ),
-    "store_limit": (
-        str,
-        typer.Option(
-            None,
-            metavar="SIZE",
-            help="Keep the folder of --store below this, e.g. 20GB: what has not been used for longest goes.",
-            rich_help_panel=RUN,
+        _run_option(
+            "store_limit", int, None, "Keep the folder of --store below this size, e.g. 20GB: what has not been used "
+            "for longest is deleted.", metavar="SIZE", parser=parse_size,
         ),
-    ),
-    "memory": (
-        str,
-        typer.Option(
-            None,
-            metavar="SIZE",
-            help="Stay within this much memory, e.g. 600MB or 1.5GB: workers and batch are then upper bounds.",
-            rich_help_panel=RUN,
+        _run_option(
+            "memory", int, None, "Stay within this much memory, e.g. 600MB or 1.5GB: --workers and --batch are then "
+            "upper bounds.", metavar="SIZE", parser=parse_size,
         ),
-    ),
-    "skip_broken": (
-        bool,
-        typer.Option(
-            False,
-            "--skip-broken",
-            help="Leave out images that cannot be read, and say so.",
-            rich_help_panel=RUN,
-        ),
-    ),
-}
+        settings.parameter("skip_broken", bool, typer.Option(
+            False, "--skip-broken", help="Leave out images that cannot be read, with a warning.", rich_help_panel=RUN,
+        )),
+    )
+}  # fmt: skip
+AS_JSON = settings.parameter("as_json", bool, typer.Option(False, "--json", help="Print the result as JSON."))
 SHOW_ALL = "mhpatchcore.show_all"  # in the meta of a context: rare options are on the help page
 
 
@@ -139,29 +118,30 @@ def _show_all(ctx: typer.Context, wanted: bool) -> None:
         ctx.exit()
 
 
-HELP_ALL = inspect.Parameter(
+HELP_ALL = settings.parameter(
     "help_all",
-    inspect.Parameter.KEYWORD_ONLY,
-    default=typer.Option(
-        False, "--help-all", is_eager=True, callback=_show_all, help="Show all options and exit."
-    ),
-    annotation=bool,
+    bool,
+    typer.Option(False, "--help-all", is_eager=True, callback=_show_all, help="Show all options and exit."),
 )
-AS_JSON = inspect.Parameter(
-    "as_json",
-    inspect.Parameter.KEYWORD_ONLY,
-    default=typer.Option(False, "--json", help="Print the result as JSON."),
-    annotation=bool,
-)
+
+
+@contextmanager
+def running(as_json: bool, quiet: bool, workers: int | None = None, **others: Any) -> Iterator[Run]:
+    """The `run` of a command, made of the options that it has of `RUN_OPTIONS`."""
+    warnings: list[str] = []
+    with progress_display(quiet) as progress:
+        threads, warn = workers or available_cores(), warn_and_keep(warnings)
+        execution = Execution(workers=threads, progress=progress, warn=warn, **others)
+        yield Run(execution, as_json, quiet, workers, warnings)
 
 
 def command(
     *run_options: str, panels: Sequence[str] | None = None, rare: Sequence[str] = ()
 ) -> Callable[[Callable[..., Answer]], Callable[..., None]]:
-    """A command of typer, made of a function that returns an `Answer`.
+    """A command for typer, made of a function that returns an `Answer`.
 
-    Its parameter `run` takes --quiet and these options of RUN_OPTIONS; its parameter `config` the settings in these
-    panels (all of them if not given). Options that are `rare` are only on the page of --help-all.
+    Its parameter `run` stands for --quiet and these of RUN_OPTIONS; its parameter `config` for the settings in
+    these panels (all of them if not given). Options that are `rare` are only on the page of --help-all.
     """
     run_names = ("quiet", *run_options)
     setting_names = [name for name, one in SETTINGS.items() if panels is None or one.panel in panels]
@@ -176,7 +156,7 @@ def command(
                 names = ("settings", "preset", *setting_names)
                 given["config"] = settings.config_of(**{name: given.pop(name) for name in names})
             if "run" in signature.parameters:
-                with _running(as_json, **{name: given.pop(name) for name in run_names}) as run:
+                with running(as_json, **{name: given.pop(name) for name in run_names}) as run:
                     answer = function(**given, run=run)
             else:
                 answer = function(**given)
@@ -189,17 +169,15 @@ def command(
                 raise typer.Exit(answer.exit_code)
 
         parameters: list[inspect.Parameter] = []
-        for parameter in signature.parameters.values():
-            if parameter.name == "config":
+        for one in signature.parameters.values():
+            if one.name == "config":
                 parameters += settings.parameters(setting_names)
-            elif parameter.name == "run":
-                parameters += [AS_JSON, *map(_run_parameter, run_names)]
+            elif one.name == "run":
+                parameters += [AS_JSON, *(RUN_OPTIONS[name] for name in run_names)]
             else:
-                parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
-        if AS_JSON not in parameters:
-            parameters.append(AS_JSON)
-        if rare:
-            parameters.append(HELP_ALL)
+                parameters.append(one)
+        parameters += [AS_JSON] * (AS_JSON not in parameters) + [HELP_ALL] * bool(rare)
+        parameters = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in parameters]
         called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         called.__annotations__ = {one.name: one.annotation for one in parameters}
         uncommon = [name for name in setting_names if not SETTINGS[name].common]
@@ -207,30 +185,3 @@ def command(
         return called
 
     return decorate
-
-
-def _run_parameter(name: str) -> inspect.Parameter:
-    kind, option = RUN_OPTIONS[name]
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=option, annotation=kind)
-
-
-@contextmanager
-def _running(
-    as_json: bool,
-    quiet: bool,
-    workers: int | None = None,
-    store_limit: str | None = None,
-    memory: str | None = None,
-    **others: Any,
-) -> Iterator[Run]:
-    warnings: list[str] = []
-    with progress_display(quiet) as progress:
-        execution = Execution(
-            workers=workers or available_cores(),
-            store_limit=parse_size(store_limit) if store_limit else None,
-            memory=parse_size(memory) if memory else None,
-            progress=progress,
-            warn=warn_and_keep(warnings),
-            **others,
-        )
-        yield Run(execution, as_json, quiet, workers, warnings)

@@ -16,7 +16,7 @@ ARGUMENT = re.compile(r"`([a-z_]+)=([^`]*)`")
 
 
 def progress_display(quiet: bool) -> AbstractContextManager[Callable[[str, int, int], None]]:
-    """`progress_bars` for people who want them."""
+    """Progress bars, or nothing if `quiet`."""
     return nullcontext(lambda phase, done, total: None) if quiet else progress_bars(only_for_people=True)
 
 
@@ -25,7 +25,7 @@ def warn(message: str) -> None:
 
 
 def with_flags(message: str) -> str:
-    """A message for the command line: where it tells a Python user of an argument, it tells of the flag instead.
+    """A message for the command line, in which Python arguments have become flags.
 
     >>> with_flags("pass `all_good=True`, or use `precision=fp32`")
     'pass --all-good, or use --precision fp32'
@@ -39,7 +39,7 @@ def with_flags(message: str) -> str:
 
 
 def warn_and_keep(messages: list[str]) -> Callable[[str], None]:
-    """`warn`, with what it has said kept for --json."""
+    """A `warn` that also keeps its messages, for --json."""
 
     def both(message: str) -> None:
         warn(message)

@@ -41,6 +41,7 @@ def evaluate(
     ),
     *,
     run: Run,
+    device: options.Device = None,
 ) -> Answer:
     """Judge a model on labelled images: what it finds, what it misses, which good parts it rejects.
 
@@ -70,7 +71,11 @@ def evaluate(
         )
     for problem in evaluation.problems:
         warn(problem)
-    facts = {"problems": list(evaluation.problems), "report": report and str(report)}
+    facts = {
+        "realised": evaluation.realised,
+        "problems": list(evaluation.problems),
+        "report": report and str(report),
+    }
     opened = [f"open: {report}"] if report is not None else []
     return Answer(evaluation.summary() | facts, [*_lines(evaluation, detector), *opened])
 
@@ -83,6 +88,8 @@ def _lines(evaluation: Evaluation, detector: Detector) -> Iterator[str]:
     if evaluation.has_threshold:
         found = "" if evaluation.found is None else f", {evaluation.found} of them found where they are"
         yield f"  good rejected  {len(evaluation.false_alarms)} of {image.n_normal}"
+        if evaluation.realised:
+            yield f"  {'':13}  {evaluation.realised}"
         yield f"  bad rejected   {len(evaluation.rejected)} of {image.n_anomalous}{found}"
     yield f"  {'':13}  {'AUROC':>6} {'AP':>6} {'F1-max':>6} {'AUPRO':>6} {'found':>6}"
     yield "  by image       " + _figures(

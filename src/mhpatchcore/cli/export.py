@@ -17,7 +17,7 @@ from mhpatchcore.detector import Detector
 @command()
 def export(
     model: options.Model,
-    output: Path = typer.Option(..., "--output", "-o", help="The ONNX file to write."),
+    output: Path = typer.Option(..., "--out", "-o", help="The ONNX file to write."),
 ) -> Answer:
     """Write the whole detector as one ONNX file, which any ONNX runtime can run: an image in, a verdict out.
 

@@ -32,32 +32,26 @@ from mhpatchcore.runtime.parallel import share_one_heap
 from mhpatchcore.runtime.texts import format_bytes
 from mhpatchcore.runtime.urls import shown
 
-RARE = ("stack", "every", "weights", "defect_masks", "batch", "store_limit", "memory", "cluster")
+RARE = ("device", "stack", "every", "weights", "defect_masks", "batch", "store_limit", "memory", "cluster")
 
 
 @command("workers", "batch", "store", "store_limit", "memory", "skip_broken", rare=RARE)
 def fit(
-    normals: list[Path] = typer.Argument(
-        ...,
-        help="Images of good parts: folders (subfolders are read too), files, archives (.zip, .tar), lists (.txt, "
-        ".csv), videos, or - for a list on standard input.",
-    ),
-    output: Path = typer.Option(..., "--output", "-o", help="The model file to write, e.g. part.mhpc."),
+    normals: list[Path] = typer.Argument(..., help=f"Images of good parts: {options.IMAGES}"),
+    out: Path = options.file("The model file to write, e.g. part.mhpc.", *options.OUT, default=...),
     *,
     name: str = typer.Option(
         None,
         metavar="PRODUCT",
-        help="What the parts are (default: the name of their folder, without good, train and the like). A model of "
-        "another product does not take its place.",
+        help="What the parts are (default: the name of their folder, leaving out good, train and the like). A model of "
+        "another product cannot replace it by mistake.",
     ),
     config: Config,
     all_good: options.AllGood = False,
     stack: options.Stack = False,
     every: options.Every = 1,
     weights: options.Weights = None,
-    report: Path = typer.Option(
-        None, help="Write a page about the fit and its suspicious images into this HTML file."
-    ),
+    report: Path = options.file("Write a page about the fit and its suspicious images into this HTML file."),
     suspicious: int = typer.Option(
         0, min=0, metavar="N", help="Name the N images that differ most from the rest.", show_default=False
     ),
@@ -66,27 +60,25 @@ def fit(
         metavar="N|SHARE",
         help="Fit without the N images, or that share of them, that differ most from the rest.",
     ),
-    defects: Path = typer.Option(
-        None, metavar="DIR", help="Known defects, in a folder for each kind: see `mhpatchcore teach`."
-    ),
+    defects: Path = options.folder("Known defects, in a folder for each kind: see `mhpatchcore teach`."),
     defect_masks: options.Masks = None,
     run: Run,
+    device: options.Device = None,
     cluster: options.Cluster = None,
 ) -> Answer:
     """Learn what good parts look like and write a model file.
 
     Example: mhpatchcore fit parts/good -o part.mhpc
 
-    Only the images and -o are needed; --help-all shows the options for experiments too. Of a whole data set
-    (train/good, test, …) the normal training images are learnt; other folders that sound like defects or masks are
+    Only the images and -o are needed; --help-all also shows the options for experiments. Given a whole data set
+    (train/good, test, …), it learns the normal training images. Folders whose names suggest defects or masks are
     refused.
 
-    Settings that are not given come from the preset (`mhpatchcore presets --json` shows them).
-
-    A share is a number or a percentage: 0.05 or 5%.
+    Settings that you do not give come from the preset (`mhpatchcore presets --json` shows them). A SHARE is a number
+    or a percentage: 0.05 or 5%.
     """
-    check_file(output, "part.mhpc")
-    check_file(report, "fit.html", output)
+    check_file(out, "part.mhpc")
+    check_file(report, "fit.html", out)
     checks = ImageChecks(
         rank=suspicious > 0 or report is not None,
         exclude=parse_exclusion(exclude_suspicious) if exclude_suspicious else 0,
@@ -103,12 +95,8 @@ def fit(
     telemetry = Costs()
     known: list[float] | None = None
     with run.on(cluster) as executor:
-        execution = replace(
-            run.execution,
-            telemetry=telemetry,
-            foresee=foresee,
-            executor=executor if cluster else None,
-        )
+        there = executor if cluster else None
+        execution = replace(run.execution, telemetry=telemetry, foresee=foresee, executor=there)
         images = given_images(normals, stack, every)
         study = Detector.study(
             images, config, checks, weights=weights, name=name, all_good=all_good, execution=execution
@@ -118,12 +106,12 @@ def fit(
             study = replace(study, detector=detector)
             scored = detector.score_many(defects, run.workers, lambda error: None)
             known = [result.score for result in scored if result is not None]
-        study.detector.save(output)
+        study.detector.save(out)
     if report is not None:
         from mhpatchcore.report.fit import write_fit_report
 
-        write_fit_report(study, output.name, report, telemetry.to_json())
-    facts = summary(study.detector, output, known) | {
+        write_fit_report(study, out.name, report, telemetry.to_json())
+    facts = summary(study.detector, out, known) | {
         "seconds": run.seconds,
         "memory_peak": telemetry.peak_rss,
         "memory_estimate": foreseen[0].peak if foreseen else None,
@@ -131,11 +119,9 @@ def fit(
         "warnings": run.warnings,
     }
     suspects = study.suspects[:suspicious]
-    if suspicious:
-        facts["suspicious"] = [suspect.to_json() for suspect in suspects]
-    if report is not None:
-        facts["report"] = shown(report)
-    warn_without_threshold(study.detector, output)
+    facts |= {"suspicious": [suspect.to_json() for suspect in suspects]} if suspicious else {}
+    facts |= {"report": shown(report)} if report else {}
+    warn_without_threshold(study.detector, out)
     return Answer(facts, _lines(study, facts, suspects, known))
 
 
@@ -156,7 +142,7 @@ def _lines(
     yield from threshold_lines(study.detector, "  threshold  ", known)
     if study.passed_over:
         kinds = ", ".join(f"{n} {kind or 'without a suffix'}" for kind, n in facts["passed_over"].items())
-        yield f"  not read   files that are no images: {kinds}"
+        yield f"  not read   files that are not images: {kinds}"
     if excluded:
         yield f"  left out   {', '.join(map(printable, excluded))}"
     if suspects:

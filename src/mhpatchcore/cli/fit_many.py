@@ -13,9 +13,8 @@ from mhpatchcore.cli.command import Answer, Run, command
 from mhpatchcore.cli.console import counted, printable, warn
 from mhpatchcore.cli.paths import check_folder
 from mhpatchcore.config import Config
-from mhpatchcore.errors import UserError
 from mhpatchcore.runtime.parallel import share_one_heap
-from mhpatchcore.runtime.urls import shown, url_of
+from mhpatchcore.runtime.urls import shown
 
 SUMMARY = "summary.html"
 SOME_FAILED = 6
@@ -28,38 +27,30 @@ def fit_many(
         help="A folder with a folder for each product. Images of good parts are in its good/ (or ok/, normal/) or "
         "train/good/, or in the folder itself.",
     ),
-    output: Path = typer.Option(
-        ..., "--output", "-o", help="The folder for the models, one for each product."
-    ),
+    out: Path = options.folder("The folder for the models, one for each product.", *options.OUT, default=...),
     *,
     config: Config,
     all_good: options.AllGood = False,
     weights: options.Weights = None,
     run: Run,
+    device: options.Device = None,
     cluster: options.Cluster = None,
 ) -> Answer:
-    """Learn a model for every product: one for each subfolder, and a page about them all.
+    """Learn a model for every product, one for each subfolder, and write a page about them all.
 
     Example: mhpatchcore fit-many plant/parts -o plant/models
 
-    Run again, it fits only products whose images or settings have changed. One that cannot be fitted does not stop
-    the others.
+    The next run fits only products whose images or settings have changed. A product that cannot be fitted does not
+    stop the others.
     """
     from mhpatchcore.batch.many import Recipe, fit_products, products_in, write_summary
     from mhpatchcore.inputs.files import absolute_name
 
-    check_folder(output)
+    check_folder(out)
     products = products_in(parts)
-    if url_of(output) is None and output.is_file():
-        raise UserError(f"{output} is a file: -o names a folder for the models")
     share_one_heap()
-    recipe = Recipe(
-        config,
-        absolute_name(output),
-        None if weights is None else absolute_name(weights),
-        run.execution.skip_broken,
-        all_good,
-    )
+    local_weights = None if weights is None else absolute_name(weights)
+    recipe = Recipe(config, absolute_name(out), local_weights, run.execution.skip_broken, all_good)
     fitted = []
     width = max(len(printable(product.name)) for product in products)
     progress = run.execution.progress
@@ -74,20 +65,19 @@ def fit_many(
                 warn(f"{one.product}: {one.error}")
             elif not run.as_json:
                 print(f"{printable(one.product):{width}}  {_line(one)}", flush=True)
-    seconds = run.seconds
-    page = f"{recipe.out}/{SUMMARY}"
+    seconds, page = run.seconds, f"{recipe.out}/{SUMMARY}"
     write_summary(recipe, products, fitted, seconds, page)
     failed = [one.product for one in fitted if one.error is not None]
     kept = sum(one.kept for one in fitted)
     fresh = len(fitted) - len(failed) - kept
     if failed:
         print(f"{len(failed)} of {counted(len(fitted), 'product')} failed", file=sys.stderr)
-    facts = {"models": shown(output), "failed": failed, "seconds": seconds, "summary": page}
+    facts = {"models": shown(out), "failed": failed, "seconds": seconds, "summary": page}
+    facts |= {"products": [one.to_json() for one in fitted]}
     lines = (
         f"{counted(fresh, 'model')} fitted in {seconds:.1f} s, {kept} kept, {len(failed)} failed",
-        f"open: {shown(output / SUMMARY)}",
+        f"open: {shown(out / SUMMARY)}",
     )
-    facts |= {"products": [one.to_json() for one in fitted]}
     return Answer(facts, lines, exit_code=SOME_FAILED if failed else 0)
 
 

@@ -12,6 +12,10 @@ from mhpatchcore.config import parse_share
 from mhpatchcore.errors import UserError
 
 RUN = "How the work is done"  # it changes nothing in a model
+IMAGES = (
+    "folders (subfolders are read too), files, archives (.zip, .tar), lists (.txt, .csv), videos, or - for a list on "
+    "standard input."
+)
 
 
 def share_parser(flag: str) -> Callable[[str], float]:
@@ -31,6 +35,16 @@ def share(flag: str, help: str) -> Any:
     return typer.Option(flag, parser=share_parser(flag), metavar="SHARE", help=help)
 
 
+def file(help: str, *flags: str, default: Any = None) -> Any:
+    """An option that names a file; `...` as default makes it required."""
+    return typer.Option(default, *flags, metavar="FILE", help=help)
+
+
+def folder(help: str, *flags: str, default: Any = None) -> Any:
+    """An option that names a folder; `...` as default makes it required."""
+    return typer.Option(default, *flags, metavar="DIR", help=help)
+
+
 def listed(text: str) -> tuple[str, ...]:
     """Names separated by commas.
 
@@ -40,9 +54,10 @@ def listed(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
+OUT = ("--out", "-o")
 Model = Annotated[Path, typer.Argument(help="A model file written by `fit`.")]
-SameModelOutput = Annotated[
-    Path, typer.Option("--output", "-o", help="The model file to write; it can be the same one.")
+ModelOut = Annotated[
+    Path, typer.Option(*OUT, metavar="FILE", help="The model file to write; it can be the same one.")
 ]
 Stack = Annotated[
     bool,
@@ -60,25 +75,23 @@ AllGood = Annotated[
     bool, typer.Option("--all-good", help="All images are of good parts, whatever their folders are called.")
 ]
 OtherProduct = Annotated[
-    bool, typer.Option("--other-product", help="Let the model take the place of one of another product.")
+    bool, typer.Option("--other-product", help="Let the model replace one of another product.")
 ]
 FalseAlarm = Annotated[
     float | None,
-    share(
-        "--false-alarm",
-        "Share of good parts that may be rejected, such as 1% or 0.01 (default: as the model has it).",
-    ),
+    share("--false-alarm", "Share of good parts that may be rejected, e.g. 1% or 0.01 (default: unchanged)."),
 ]
 Masks = Annotated[
     str | None,
     typer.Option(
         metavar="MASKS",
-        help="Where the defects are: a folder of masks with the images' names, or a .csv file of boxes "
+        help="Where the defects are: a folder of masks named like the images, or a .csv file of boxes "
         "(image,top,left,bottom,right). Default: where the model sees them.",
     ),
 ]
 Weights = Annotated[
-    Path | None, typer.Option(help="A local weights file for the backbone (.safetensors, .pth).")
+    Path | None,
+    typer.Option(metavar="FILE", help="A local weights file for the backbone (.safetensors, .pth)."),
 ]
 Cluster = Annotated[
     str | None,
@@ -89,9 +102,28 @@ Cluster = Annotated[
         rich_help_panel=RUN,
     ),
 ]
+
+
+def _use_device(name: str | None) -> str | None:
+    if name is None:
+        return None
+    from mhpatchcore.backbone.device import use_device
+
+    return use_device(name)
+
+
+Device = Annotated[
+    str | None,
+    typer.Option(
+        "--device",
+        metavar="auto|cpu|openvino|cuda|tensorrt|directml|coreml",
+        envvar="MHPATCHCORE_DEVICE",
+        callback=_use_device,
+        help="What the network runs on (default: cpu).",
+        rich_help_panel=RUN,
+    ),
+]
 TokenFile = Annotated[
     Path | None,
-    typer.Option(
-        metavar="FILE", help="A file that holds the token of the service, which every request gives."
-    ),
+    typer.Option(metavar="FILE", help="A file with the token that every request to the service must carry."),
 ]

@@ -30,7 +30,7 @@ def ranks(
     parts: list[Path] = typer.Argument(
         ..., help="Folders of frames: every folder that holds images is a part; or videos, one for each part."
     ),
-    output: Path = typer.Option(..., "--output", "-o", metavar="DIR", help="The folder to write into."),
+    output: Path = typer.Option(..., "--out", "-o", metavar="DIR", help="The folder to write into."),
     stack: bool = typer.Option(
         False, "--stack", help="Each folder holds one frame of every part instead, matched by name."
     ),

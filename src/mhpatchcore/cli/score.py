@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -13,77 +13,56 @@ import typer
 
 from mhpatchcore.cli import options
 from mhpatchcore.cli.command import Answer, Run, command
-from mhpatchcore.cli.console import printable, warn
+from mhpatchcore.cli.console import counted, printable, warn
 from mhpatchcore.cli.facts import warn_without_threshold
-from mhpatchcore.cli.outputs import (
-    Outputs,
-    Pictures,
-    write_coco,
-    write_evidence,
-    write_heatmap,
-    write_mask,
-    write_regions,
-)
-from mhpatchcore.cli.paths import check_input_folder, given_images
+from mhpatchcore.cli.outputs import Outputs, table_csv
+from mhpatchcore.cli.paths import STANDARD_INPUT, check_folder, check_input_folder, given_images
 from mhpatchcore.detector import Detector
 from mhpatchcore.errors import ImageError, UserError
-from mhpatchcore.inputs.sources import list_images
-from mhpatchcore.result import UNREADABLE, Result
-from mhpatchcore.results import COLUMNS, flat
-from mhpatchcore.runtime.files import csv_text
+from mhpatchcore.inputs.sources import ImageLike, list_images
+from mhpatchcore.result import UNREADABLE
+from mhpatchcore.runtime.urls import shown
 
 ANOMALY_FOUND, NO_THRESHOLD = 1, 7
-RARE = ("stack", "every", "full_size", "coco", "explain_all", "normals", "cluster")
+STANDARD_OUTPUT = STANDARD_INPUT
+RARE = ("device", "stack", "every", "full_size", "coco", "explain_all", "normals", "cluster")
 
 
 @command("workers", rare=RARE)
 def score(
     model: options.Model,
-    images: list[Path] = typer.Argument(
-        ...,
-        help="Images: files, folders (subfolders are read too), archives (.zip, .tar), lists (.txt, .csv), videos, "
-        "or - for a list on standard input.",
-    ),
+    images: list[Path] = typer.Argument(..., help=f"Images: {options.IMAGES}"),
     stack: options.Stack = False,
     every: options.Every = 1,
-    heatmaps: Path = typer.Option(
-        None, metavar="DIR", help="Write a picture for every image into this folder."
-    ),
-    full_size: bool = typer.Option(
-        False, "--full-size", help="Draw heatmaps in the size of the images, not in that of a screen."
-    ),
-    masks: Path = typer.Option(
-        None,
-        metavar="DIR",
-        help="Write a mask for every image into this folder: a PNG of its size, 0 or 255.",
-    ),
-    regions: Path = typer.Option(
-        None, metavar="FILE", help="Write all anomalous regions into this CSV file: boxes, areas, peaks."
-    ),
-    coco: Path = typer.Option(
-        None, metavar="FILE", help="Write them as COCO annotations into this JSON file."
-    ),
-    explain: Path = typer.Option(
-        None,
-        metavar="DIR",
-        help="Write a picture for every rejected image into this folder: the normal patches it was compared with.",
-    ),
-    explain_all: bool = typer.Option(False, "--explain-all", help="Explain images that pass as well."),
-    normals: list[Path] = typer.Option(
-        None, metavar="DIR", help="Where the training images are now, for --explain."
-    ),
     out: Path = typer.Option(
         None,
-        metavar="DIR",
-        help="Write a table into this folder, e.g. results.parquet, part by part; run again, it goes on.",
+        *options.OUT,
+        metavar="FILE|DIR",
+        help="Write a row for every image into this file (.csv, .jsonl, .parquet). For very many images name a "
+        "folder: it gets Parquet files, part by part, and the same command resumes.",
     ),
-    as_csv: bool = typer.Option(False, "--csv", help="Print comma-separated values."),
+    csv: Path = options.file("Write a row for every image into this CSV file; - prints them."),
+    heatmaps: Path = options.folder("Write a picture of every image into this folder."),
+    full_size: bool = typer.Option(
+        False, "--full-size", help="Draw heatmaps at the size of the images, not of a screen."
+    ),
+    masks: Path = options.folder(
+        "Write a mask for every image into this folder: a PNG of its size, 0 or 255."
+    ),
+    regions: Path = options.file("Write all anomalous regions into this CSV file: boxes, areas, peaks."),
+    coco: Path = options.file("Write them as COCO annotations into this JSON file."),
+    explain: Path = options.folder(
+        "Write a picture of every rejected image into this folder: the normal patches it was compared with."
+    ),
+    explain_all: bool = typer.Option(False, "--explain-all", help="Explain images that pass as well."),
+    normals: list[Path] = options.folder("Where the training images are now, for --explain."),
     skip_broken: bool = typer.Option(
-        False, "--skip-broken", help="Images that cannot be read are no error: exit with code 0, not 3."
+        False, "--skip-broken", help="Exit with code 0, not 3, if some images cannot be read."
     ),
     fail: bool = typer.Option(False, "--fail", help="Exit with code 1 if any image is rejected."),
     *,
     run: Run,
+    device: options.Device = None,
     cluster: options.Cluster = None,
 ) -> Answer:
     """Score images: how far they are from what the model has learnt, and whether that is too far.
@@ -92,24 +71,26 @@ def score(
 
     An image that cannot be read is reported, and the others are scored.
     """
-    if as_csv and run.as_json:
-        raise UserError("choose one of --csv and --json")
+    printed = csv == STANDARD_OUTPUT
+    if printed and run.as_json:
+        raise UserError("choose one of --json and --csv -, which both print the results")
     for folder in normals or ():
         check_input_folder(folder, "--normals")
-    outputs = Outputs(heatmaps, masks, explain, regions, coco, full_size, explain_all, tuple(normals or ()))
+    files = (out if out and out.suffix else None, None if printed else csv, regions, coco)
+    outputs = Outputs(*files, heatmaps, masks, explain, full_size, explain_all, tuple(normals or ()))
     outputs.check(model)
-    if out is not None:
-        from mhpatchcore.cli.batch import score_into
-
-        if as_csv:
-            raise UserError("choose one of --csv and --out")
-        paths = list_images(given_images(images, stack, every))
-        answer, detector, found = score_into(out, model, paths, outputs, cluster, run)
-        return replace(answer, exit_code=_exit_code(found, detector, model, fail, skip_broken))
-    if cluster is not None:
-        raise UserError("--cluster writes a table: name a folder for it, --out results.parquet")
-    detector = Detector.load(model)
+    if cluster and (out is None or out.suffix):
+        raise UserError("--cluster writes Parquet files, part by part: name a folder for them, --out results")
     paths = list_images(given_images(images, stack, every))
+    if out is not None and not out.suffix:
+        if csv or regions or coco or explain:
+            raise UserError(
+                "a folder of --out has the boxes of all regions: leave out --csv, --regions, --coco and --explain, or "
+                "name a file, --out results.parquet"
+            )
+        detector, facts, verdicts = _score_into(out, model, paths, outputs, cluster, run)
+        return Answer(facts, _folder_lines(facts), _exit_code(verdicts, detector, model, fail, skip_broken))
+    detector = Detector.load(model)
     pictures = outputs.pictures([str(path) for path in paths])
     rows: list[dict[str, Any]] = []
     errors: list[ImageError] = []
@@ -117,41 +98,54 @@ def score(
         if result is None:
             warn(str(errors[-1]))
             rows.append({"image": str(path), "verdict": UNREADABLE, "error": str(errors[-1])})
-        else:
-            rows.append(_row(detector, result, pictures, outputs))
-    read = [row for row in rows if row["verdict"] != UNREADABLE]
-    if regions is not None:
-        write_regions(read, regions)
-    if coco is not None:
-        write_coco(read, coco)
-    if any(_not_found(row) for row in read):
+        else:  # and not the result itself: its maps are too much to keep of many images
+            evidence = outputs.draw(detector, result, pictures)
+            rows.append(result.to_dict() | {"size": result.size} | evidence)
+    outputs.write(rows)
+    if any(_not_found(row) for row in rows):
         warn("some training images are not where their names say: --normals FOLDER says where they are now")
     code = _exit_code({row["verdict"] for row in rows}, detector, model, fail, skip_broken)
-    return Answer(rows, _csv(rows) if as_csv else _table(rows, detector.threshold), code)
+    return Answer(rows, table_csv(rows).splitlines() if printed else _table(rows, detector.threshold), code)
 
 
-def _row(detector: Detector, result: Result, pictures: Pictures, outputs: Outputs) -> dict[str, Any]:
-    """What is said of an image, and its pictures. The result itself holds maps: too much to keep of many images."""
-    assert result.path is not None  # only files are scored here
-    row = result.to_dict() | {"size": result.size}
-    if pictures.heatmaps:
-        write_heatmap(result, pictures.heatmaps[result.path], outputs.full_size)
-    if pictures.masks:
-        write_mask(result, pictures.masks[result.path])
-    if pictures.evidence and (outputs.explain_all or result.is_rejected):
-        path = pictures.evidence[result.path]
-        row["evidence"] = write_evidence(detector, result, path, outputs.normals)
-    return row
+def _score_into(
+    out: Path, model: Path, images: Sequence[ImageLike], outputs: Outputs, cluster: str | None, run: Run
+) -> tuple[Detector, dict[str, Any], set[str]]:
+    """Score images into a folder of Parquet files; the model, the facts, and the verdicts that occur."""
+    from mhpatchcore.batch.scoring import Batch, score_batch
+
+    check_folder(out)
+    names = [image for image in images if isinstance(image, str | Path)]  # the command line gives no others
+    batch = Batch.of(model, out, outputs.full_size)
+    pictures = outputs.pictures([str(name) for name in names])
+    done, scored, verdicts = 0, 0, Counter[str]()
+    progress = run.execution.progress
+    with run.on(cluster) as executor:
+        progress("score", 0, len(names))
+        heatmaps, masks = pictures.get("--heatmaps"), pictures.get("--masks")
+        for part in score_batch(batch, names, executor, heatmaps, masks):
+            done += part.images
+            scored += part.scored
+            verdicts.update(part.verdicts)
+            progress("score", done, len(names))
+    facts = {"table": shown(out), "images": done, "scored": scored, "kept": done - scored}
+    facts |= {"verdicts": dict(verdicts), "seconds": run.seconds}
+    return batch.detector, facts, set(verdicts)
+
+
+def _folder_lines(facts: dict[str, Any]) -> Iterator[str]:
+    scored, kept, seconds = (facts[name] for name in ("scored", "kept", "seconds"))
+    speed = f", {scored / seconds:.1f} a second" if scored and seconds else ""
+    before = f", {kept} were there already" if kept else ""
+    yield f"{facts['table']}: {counted(scored, 'image')} scored in {seconds:.1f} s{speed}{before}"
+    unreadable, rejected = (facts["verdicts"].get(name, 0) for name in (UNREADABLE, "rejected"))
+    unread = f", {unreadable} could not be read (see the column error)" if unreadable else ""
+    yield f"{rejected} of {facts['images'] - unreadable} rejected{unread}"
 
 
 def _not_found(row: dict[str, Any]) -> bool:
     places = row.get("evidence", {}).get("places", ())
     return any(patch["image"] and not patch["file"] for place in places for patch in place["nearest"])
-
-
-def _csv(rows: Sequence[dict[str, Any]]) -> list[str]:
-    read = (flat(row) if "regions" in row else row for row in rows)
-    return csv_text((*COLUMNS, "error"), read).removesuffix("\n").split("\n")
 
 
 def _table(rows: Sequence[dict[str, Any]], threshold: float) -> Iterator[str]:

@@ -1,6 +1,6 @@
-"""The settings of a model on the command line: an option for each, or a TOML file; options win.
+"""The settings of a model on the command line: an option for each, or a TOML file.
 
-What a setting is called, what it can be and what its help says stands in `Config`.
+What a setting is called, which values it can have and what its help says is declared in `Config`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, get_args, get_type_hints
 
 import typer
 
-from mhpatchcore.cli.options import listed, share_parser
+from mhpatchcore.cli.options import file, share_parser
 from mhpatchcore.config import SETTINGS, Config, coerce_setting
 from mhpatchcore.errors import UserError, in_one_line
 from mhpatchcore.presets import preset as named
@@ -21,14 +21,13 @@ from mhpatchcore.presets import preset as named
 
 def parameters(names: Iterable[str]) -> list[inspect.Parameter]:
     """The options --settings and --preset, and one for each of these settings."""
-    file = typer.Option(None, help="A TOML file of settings; options win over it.")
-    preset = typer.Option(
-        "default", help="A named configuration to start from (see `mhpatchcore presets`).", show_default=False
-    )
+    text = "A named configuration to start from (see `mhpatchcore presets`)."
+    preset = typer.Option("default", metavar="NAME", help=text, show_default=False)
+    settings = file("A TOML file of settings; options take precedence over it.")
     return [
-        _parameter("settings", Path, file),
-        _parameter("preset", str, preset),
-        *(_setting_parameter(name) for name in names),
+        parameter("settings", Path, settings),
+        parameter("preset", str, preset),
+        *map(_setting_parameter, names),
     ]
 
 
@@ -38,7 +37,8 @@ def config_of(settings: Path | None, preset: str, **options: Any) -> Config:
     return settings_from(settings, given, named(preset).config)
 
 
-def _parameter(name: str, kind: Any, option: Any) -> inspect.Parameter:
+def parameter(name: str, kind: Any, option: Any) -> inspect.Parameter:
+    """A parameter of a command."""
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=option, annotation=kind)
 
 
@@ -49,26 +49,26 @@ def _setting_parameter(name: str) -> inspect.Parameter:
     kinds = [kind for kind in get_args(hint) or (hint,) if kind is not type(None)]
     default = getattr(Config(), name)
     kind: Any = kinds[0]
-    options: dict[str, Any] = {"show_default": False}
+    metavar = "SHARE" if setting.share else {int: "N", float: "NUMBER"}.get(kind, "TEXT")
+    options: dict[str, Any] = {"show_default": False, "metavar": setting.metavar or metavar}
     if not setting.common:
         options["rich_help_panel"] = setting.panel
     if setting.parse is not None:
-        parser = listed if name == "layers" else setting.parse
-        options |= {"parser": parser, "metavar": setting.metavar}
+        options["parser"] = setting.parse
         default = ",".join(map(str, default)) if isinstance(default, tuple) else default
     elif setting.share:
-        options |= {"parser": share_parser(flags[0]), "metavar": "SHARE"}
+        options["parser"] = share_parser(flags[0])
         default = None if default is None else f"{100 * default:g}%"
     elif len(kinds) < len(get_args(hint)):
-        options |= {"parser": _or_none(flags[0], kind), "metavar": kind.__name__.upper()}
+        options["parser"] = _or_none(flags[0], kind)
     elif kind is bool:
         flags, default = (f"{flags[0]}/--no-{flags[0].removeprefix('--')}",), None
     shown = f" (default: {default})" if default not in (None, "") else ""
-    return _parameter(name, kind, typer.Option(None, *flags, help=f"{setting.help}{shown}.", **options))
+    return parameter(name, kind, typer.Option(None, *flags, help=f"{setting.help}{shown}.", **options))
 
 
 def _or_none(flag: str, kind: type) -> Callable[[str], Any]:
-    """Reads a number, or the word none, which takes a preset's value back."""
+    """Reads a number, or the word none, which undoes a preset's value."""
 
     def parse(text: str) -> Any:
         try:
@@ -79,24 +79,24 @@ def _or_none(flag: str, kind: type) -> Callable[[str], Any]:
     return parse
 
 
-def settings_from(file: Path | None, changes: Mapping[str, Any], base: Config) -> Config:
+def settings_from(source: Path | None, changes: Mapping[str, Any], base: Config) -> Config:
     """`base`, changed by the file, changed by what was given as options."""
-    return base.with_changes(**read_settings(file)).with_changes(**changes)
+    return base.with_changes(**read_settings(source)).with_changes(**changes)
 
 
-def read_settings(file: Path | None) -> dict[str, Any]:
-    """The settings in a TOML file, each of its kind; shares may be texts such as "5%"."""
-    if file is None:
+def read_settings(source: Path | None) -> dict[str, Any]:
+    """The settings in a TOML file, each in its own type; a share may be a text such as "5%"."""
+    if source is None:
         return {}
     try:
-        settings = tomllib.loads(file.read_text(encoding="utf-8"))
+        settings = tomllib.loads(source.read_text(encoding="utf-8"))
     except OSError as error:
-        raise UserError(f"cannot read settings {file}: {error.strerror}; check the path") from error
+        raise UserError(f"cannot read settings {source}: {error.strerror}; check the path") from error
     except (ValueError, RecursionError) as error:
         raise UserError(
-            f"{file} is not TOML: {in_one_line(error)}; it wants lines such as K = 1000"
+            f"{source} is not TOML: {in_one_line(error)}; it should have lines such as K = 1000"
         ) from error
     try:
         return {name: coerce_setting(name, value) for name, value in settings.items()}
     except UserError as error:
-        raise UserError(f"{file}: {error}") from error
+        raise UserError(f"{source}: {error}") from error

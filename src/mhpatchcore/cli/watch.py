@@ -23,7 +23,7 @@ def watch(
     ),
     inbox: Path = typer.Argument(..., help="The folder into which images are written."),
     out: Path = typer.Option(
-        ..., "--out", metavar="DIR", help="The folder for results, and for the journal."
+        ..., "--out", "-o", metavar="DIR", help="The folder for results, and for the journal."
     ),
     sort: bool = typer.Option(
         False, "--sort", help="Move images into passed/, rejected/ and broken/ of that folder."
@@ -50,6 +50,7 @@ def watch(
         help="A file is complete once there is one beside it with this ending, e.g. .done",
     ),
     token_file: options.TokenFile = None,
+    device: options.Device = None,
     other_product: options.OtherProduct = False,
     status_port: int = typer.Option(
         None, min=1, max=65535, help="Answer GET /health and GET /metrics (Prometheus) at this port."

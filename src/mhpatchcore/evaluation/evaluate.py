@@ -17,11 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from mhpatchcore.calibration.choices import Choice, choices
+from mhpatchcore.calibration.choices import Choice, choices, realised_note
 from mhpatchcore.detector import Detector
 from mhpatchcore.errors import ImageError, UserError
-from mhpatchcore.evaluation.metrics import ImageMetrics, image_metrics
-from mhpatchcore.evaluation.pixel_metrics import PixelMetrics, PixelScores
+from mhpatchcore.evaluation.metrics import ImageMetrics, PixelMetrics, PixelScores, image_metrics
 from mhpatchcore.inputs.datasets import Dataset, Sample, read_mask
 from mhpatchcore.inputs.sources import content_hash
 from mhpatchcore.inputs.views import Geometry
@@ -67,7 +66,8 @@ class Evaluation:
 
     Where the model sees a crop (`cropped`), `pixel` are the figures of views; `whole_pixel` are always those of whole
     images. `left_out` are test images that the model has learnt from. `problems` are lines about these and about
-    images and masks that could not be used.
+    images and masks that could not be used. `realised` is a sentence where good parts are rejected much more or less
+    often than stated.
     """
 
     name: str
@@ -80,6 +80,7 @@ class Evaluation:
     left_out: tuple[Path, ...] = ()
     cropped: bool = False
     choices: tuple[Choice, ...] = ()
+    realised: str = ""
 
     @property
     def has_threshold(self) -> bool:
@@ -207,6 +208,7 @@ def judge(
             progress("score", done, len(dataset.test))
     if not judged:
         raise ImageError(f"there is no test image in {dataset.name} that can be read: check the folder")
+    good = [j for j in judged if not j.is_anomalous]
     return Evaluation(
         name=dataset.name,
         images=tuple(judged),
@@ -218,6 +220,7 @@ def judge(
         problems=tuple(problems),
         left_out=tested.left_out,
         choices=tuple(choices(detector.calibration, [j.score for j in judged if j.is_anomalous])),
+        realised=realised_note(detector.calibration, sum(bool(j.flagged) for j in good), len(good)),
     )
 
 

@@ -21,7 +21,14 @@ from mhpatchcore.fitting.tasks import bank_chunks, cut, load_patches, put_metric
 from mhpatchcore.fitting.trees import Tree, grown
 from mhpatchcore.metric import shrinkage
 from mhpatchcore.metric.moments import Moments
-from mhpatchcore.metric.reduction import IncrementalPca, Reduction, no_reduction, reduce_by, reduce_by_ipca
+from mhpatchcore.metric.reduction import (
+    IncrementalPca,
+    Reduction,
+    no_reduction,
+    reduce_by,
+    reduce_by_correlation,
+    reduce_by_ipca,
+)
 from mhpatchcore.metric.whitening import Whitening, fit_whitening
 from mhpatchcore.runtime.arrays import Array, Doubles
 from mhpatchcore.runtime.parallel import ordered_map
@@ -57,6 +64,8 @@ def _reduction(extraction: Extraction, moments: Moments, scale: int) -> Reductio
     config = extraction.config
     if config.reduction == "none":
         return no_reduction(moments)
+    if config.reduction == "correlation":
+        return reduce_by_correlation(moments, config.variance, config.components)
     # a model that grows has no IPCA to go on with, but its exact covariance gives the same directions
     if config.reduction == "pca" or extraction.previous:
         return reduce_by(moments, config.variance, config.components)

@@ -211,7 +211,7 @@ def load_networks(
     config: Config, images: Sequence[ImageLike], weights: str | Path | None
 ) -> tuple[tuple[Backbone, ...], Config]:
     """The network for every scale, and the configuration with what images and network decide of it: sizes, window,
-    layers, descriptor.
+    layers, descriptor, reduction.
     """
     config = shaped(config, images).with_changes(window=learnt_window(images, config.window))
     networks = []
@@ -233,8 +233,13 @@ def load_networks(
         Size(one.info.height, one.info.width, one.info.pool, size.zoom)
         for one, size in zip(networks, config.sizes, strict=True)
     ]
+    by_network = config.reduction == "auto"
     changed = config.with_changes(
-        layers=info.layers, descriptor=info.descriptor, sizes=sizes, precision=info.precision
+        layers=info.layers,
+        descriptor=info.descriptor,
+        sizes=sizes,
+        precision=info.precision,
+        reduction=backbones.reduction_of(config.backbone) if by_network else config.reduction,
     )
     return tuple(networks), changed
 

@@ -16,6 +16,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from mhpatchcore.backbone.device import current_device
 from mhpatchcore.backbone.session import Backbone, BackboneInfo
 from mhpatchcore.backbone.stored import StoredView, counting, stored_inside, stored_maps
 from mhpatchcore.bank.patches import Patches, grid_origin
@@ -61,7 +62,7 @@ def cut(items: Sequence[Item], size: int) -> tuple[tuple[Item, ...], ...]:
 
 def put_network(store: Store, backbone: Backbone) -> str:
     """Keep a network in the store; its key."""
-    key = entry_key("network", backbone.graph_sha256)
+    key = entry_key("network", backbone.graph_sha256, current_device())
     info = json.dumps(backbone.info.to_json()).encode()
     store.put(key, {"graph": np.frombuffer(backbone.graph, np.uint8), "info": np.frombuffer(info, np.uint8)})
     return key

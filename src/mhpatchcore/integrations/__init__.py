@@ -1,1 +1,1 @@
-"""Doors to other libraries, one module each; nothing else imports them."""
+"""Doors to other libraries, each in a module of its name; nothing else imports them, and each needs its library."""

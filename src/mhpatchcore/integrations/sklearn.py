@@ -51,6 +51,13 @@ class PatchCoreDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]  # s
         self.seed = seed
         self.workers = workers
 
+    def __sklearn_tags__(self) -> Any:
+        """X are images, not rows of a table."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array, tags.input_tags.three_d_array = False, True
+        tags.input_tags.string = True
+        return tags
+
     def fit(self, X: Images, y: object = None) -> Self:
         """Learn from images of good parts; y is not used."""
         self.detector_ = Detector.fit(X, **self.get_params())

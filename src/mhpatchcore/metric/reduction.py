@@ -14,9 +14,10 @@ from mhpatchcore.runtime.parallel import late_blas_limited
 
 @dataclass(frozen=True, eq=False)
 class Reduction:
-    """Orthonormal directions W (d, k) and the variances ν (d,) of all directions, largest first.
+    """Directions W (d, k) and the variances ν (d,) of all directions, largest first.
 
-    Without a reduction the directions are the channels, as they come.
+    Principal directions are orthonormal; those of channels at unit spread are so in the scaled channels. Without a
+    reduction the directions are the channels, as they come.
     """
 
     W: Doubles
@@ -37,6 +38,17 @@ def reduce_by(moments: Moments, variance: float | None = 0.99, components: int |
     """Principal directions from the exact covariance: a fixed number, by retained variance, or all (None)."""
     variances, directions = principal_directions(moments.covariance)
     return Reduction(directions[:, : _kept(variances, variance, components)], variances)
+
+
+def reduce_by_correlation(moments: Moments, variance: float | None, components: int | None) -> Reduction:
+    """Principal directions of the channels at unit spread: few large channels do not decide what is retained.
+
+    W = D⁻¹V for the deviations D of the channels and the principal directions V of D⁻¹ΣD⁻¹.
+    """
+    deviations = np.sqrt(np.diag(moments.covariance))
+    scale = np.divide(1.0, deviations, out=np.zeros_like(deviations), where=deviations > 0)
+    variances, directions = principal_directions(moments.covariance * np.outer(scale, scale))
+    return Reduction(scale[:, None] * directions[:, : _kept(variances, variance, components)], variances)
 
 
 def reduce_by_ipca(pca: IncrementalPca, variance: float | None, components: int | None) -> Reduction:

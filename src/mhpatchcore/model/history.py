@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from mhpatchcore import __version__
+from mhpatchcore.backbone.device import current_device
 from mhpatchcore.errors import UserError
 from mhpatchcore.inputs.sources import FROM_PYTHON, SEVERAL_PLACES
 
@@ -30,7 +31,8 @@ class Event:
     `what` is fit, update, merge or calibrate; `images` how many were new to it (those learnt from, or those of the
     threshold), `total` how many the model has learnt from since. `source` is where they came from: the absolute path of
     their folder, so that evidence finds them again. Anyone who has the model file can read it, like the images' names.
-    `who` did it and why (`note`) is empty unless somebody has said so. `threshold` is one that was set by hand.
+    `who` did it and why (`note`) is empty unless somebody has said so. `threshold` is one that was set by hand,
+    `device` what networks ran on.
     """
 
     what: str
@@ -43,6 +45,7 @@ class Event:
     who: str = ""
     note: str = ""
     threshold: float | None = None
+    device: str = "cpu"
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -52,7 +55,8 @@ def event(
     what: str, source: str, images: int, total: int, false_alarm: float, threshold: float | None = None
 ) -> Event:
     """Something that happens now, by this version."""
-    return Event(what, source, images, total, false_alarm, _now(), __version__, threshold=threshold)
+    facts = (what, source, images, total, false_alarm, _now(), __version__)
+    return Event(*facts, threshold=threshold, device=current_device())
 
 
 def in_order(histories: Sequence[Sequence[Event]]) -> tuple[Event, ...]:

@@ -76,7 +76,7 @@ def check_document(document: Mapping[str, Any]) -> None:
     _expect(_whole(document["n_learnt"]) and document["n_learnt"] >= 1, "it has learnt from no images")
     _expect(isinstance(document["history"], list), "its history is not a list")
     for event in document["history"]:
-        names = ("what", "source", "when", "version", "who", "note")
+        names = ("what", "source", "when", "version", "who", "note", "device")
         texts = all(isinstance(event[name], str) for name in names)
         _expect(texts and _whole(event["images"]) and _whole(event["total"]), "an event is not of its kind")
         _expect(_number(event["false_alarm"]), "an event has no rate")

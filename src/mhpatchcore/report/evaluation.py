@@ -121,7 +121,10 @@ def render(
         promise=wording.promise(evaluation, detector),
         tested_on=wording.tested_on(evaluation),
         tiles=wording.tiles(evaluation),
-        cautions=cautions(detector.calibration, detector.model.odd_images),
+        cautions=[
+            *cautions(detector.calibration, detector.model.odd_images),
+            *filter(None, [evaluation.realised]),
+        ],
         figures=_figures(evaluation),
         kinds=wording.kind_rows(evaluation),
         names=names,

@@ -25,6 +25,15 @@ def representable(value: Any) -> Any:
     return None if isinstance(value, float) and not isfinite(value) else value
 
 
+def encodable(value: Any) -> Any:
+    r"""A value as a table can hold it: names of files may have bytes that are not text.
+
+    >>> encodable("caf\udce9.png")
+    'caf\\udce9.png'
+    """
+    return value.encode(errors="backslashreplace").decode() if isinstance(value, str) else value
+
+
 def without_paths(value: Any) -> Any:
     """The same texts, in which absolute paths are their last names: where files lie is nobody else's business.
 

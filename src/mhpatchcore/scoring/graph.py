@@ -36,7 +36,7 @@ from mhpatchcore.scoring.maps import smooth_upsampling
 
 EXCLUDED = np.float32(1e30)
 TINY = 1e-12
-PIECE = 1024  # patches whose distances to all rows are formed at a time: a large tile has four times as many
+DISTANCES = 2**19  # between patches and rows, formed at a time: 2 MB
 SCORES = ("score", "peak", "nearest", "judged")
 
 
@@ -181,30 +181,21 @@ def _rows(graph: Graph, targets: str, which: str, weights: Floats) -> str:
 
 
 def _least(graph: Graph, queries: str, targets: str, head: Head) -> tuple[str, str]:
-    """The least distances, and the means of the least in each part of the bank: 2 × (h·w,), PIECE patches at a time."""
-    patches = head.backbone.info.patches
-    if patches <= PIECE:
-        return _least_of(graph, queries, patches, targets, head)
-    found = []
-    for start in range(0, patches, PIECE):
-        stop = min(start + PIECE, patches)
-        piece = graph.cut(queries, (0, head.whitening.k + 2), (start, stop))
-        found.append(_least_of(graph, piece, stop - start, targets, head))
-    least, means = zip(*found, strict=True)
-    joined = {pieces: graph.node("Concat", pieces, axis=0) for pieces in dict.fromkeys((least, means))}
-    return joined[least], joined[means]
+    """The least distances, and the means of the least in each part of the bank: 2 × (h·w,).
 
-
-def _least_of(graph: Graph, queries: str, patches: int, targets: str, head: Head) -> tuple[str, str]:
-    """The same of some patches.
-
-    Minima over runs of rows first: they fit into the cache, and cores can share them. Rounding can put the distance to
-    an equal row just below zero.
+    Minima over runs of rows first: at most DISTANCES are formed at a time, which stay in the cache until their minima
+    are taken. Rounding can put the distance to an equal row just below zero.
     """
-    K, parts = len(head.bank), map_parts(head.local, len(head.bank))
-    run = rows_per_run(K)
-    distances = graph.node("MatMul", [targets, queries])
-    runs = graph.minimum(graph.reshape(distances, K // run, run, patches), axis=1)
+    K, patches = len(head.bank), head.backbone.info.patches
+    parts, run = map_parts(head.local, K), rows_per_run(K)
+    step = run * max(1, DISTANCES // (run * patches))
+    minima = []
+    for start in range(0, K, step):
+        stop = min(start + step, K)
+        rows = targets if step >= K else graph.cut(targets, (start, stop))
+        distances = graph.node("MatMul", [rows, queries])
+        minima.append(graph.minimum(graph.reshape(distances, (stop - start) // run, run, patches), axis=1))
+    runs = minima[0] if len(minima) == 1 else graph.node("Concat", minima, axis=0)
     least = graph.relu(graph.minimum(runs, axis=0))
     if parts == 1:
         return least, least

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -121,7 +122,7 @@ def versions_(model: Model, inbox: Place = None) -> Answer:
     journal = inbox_of(model, inbox).journal
     recover(journal, model)
     found, changes = versions(journal, model), journal.changes(model.stem)
-    facts = {"versions": [one.to_json() for one in found], "changes": [one.to_json() for one in changes]}
+    facts = {"versions": [asdict(one) for one in found], "changes": [asdict(one) for one in changes]}
     return Answer(facts, version_lines(found, changes))
 
 
@@ -147,7 +148,7 @@ def undo(
         f"{model} is version {chosen.version} again: {counted(chosen.images, 'image')}, {chosen.what} "
         f"{when(chosen.when)}"
     )
-    return Answer(chosen.to_json() | {"model": str(model)}, [line])
+    return Answer(asdict(chosen) | {"model": str(model)}, [line])
 
 
 def _changed(model: Path, request: Request, inbox: Path | None, run: Run, write: bool) -> Answer:

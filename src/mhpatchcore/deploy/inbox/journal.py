@@ -39,9 +39,6 @@ class Change:
     at: str = ""
     id: int = 0
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 COLUMNS = ", ".join(field.name for field in fields(Change))
 
@@ -112,7 +109,7 @@ _CHANGES = f"SELECT {COLUMNS} FROM journal WHERE model = ? AND part_id IS NULL"
 
 
 def _inserted(change: Change) -> tuple[str, dict[str, Any]]:
-    row = {name: finite(value) for name, value in change.to_json().items() if name != "id"}
+    row = {name: finite(value) for name, value in asdict(change).items() if name != "id"}
     row |= {"at": now(), "who": checked_text("who", change.who), "note": checked_text("note", change.note)}
     return f"INSERT INTO journal ({', '.join(row)}) VALUES ({', '.join(f':{name}' for name in row)})", row
 

@@ -71,9 +71,6 @@ class Part:
         """Whether the model rejected it when it was labelled."""
         return self.verdict == "rejected"
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 @dataclass(frozen=True)
 class Statement:
@@ -91,9 +88,6 @@ class Statement:
     who: str
     at: str
     note: str
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 STATEMENT = ", ".join(field.name for field in fields(Statement))

@@ -30,6 +30,7 @@ from mhpatchcore.model.history import differ
 from mhpatchcore.runtime.files import atomic_path
 
 STEM = 60  # letters
+LARGEST_RATE = 0.5  # of good parts that may be rejected
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,8 @@ class Request:
     def __post_init__(self) -> None:
         if self.action not in ACTIONS:
             raise UserError(f"an action is {' or '.join(ACTIONS)}, not '{self.action}'")
+        if self.false_alarm is not None and not 0 < self.false_alarm <= LARGEST_RATE:
+            raise UserError(f"a rate lies between 0 and {LARGEST_RATE}, for example 0.01")
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,8 +82,8 @@ def propose(
     version = None
     if request.action == "undo":
         chosen = earlier_version(inbox.journal, path, request.version)
-        content, version = content_of(chosen), chosen.version
-        after = Detector(from_bytes(content, str(chosen.path)))
+        content, version = content_of(path, chosen), chosen.version
+        after = Detector(from_bytes(content, f"version {version} of {path}"))
         if differ(before.model.product, after.model.product):
             remarks.append(f"version {version} is a model of {after.model.product}")
     else:

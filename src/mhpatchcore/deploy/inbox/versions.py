@@ -11,10 +11,9 @@ from __future__ import annotations
 import hashlib
 import re
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from mhpatchcore.deploy.inbox.journal import Journal
 from mhpatchcore.errors import ModelFileError, UserError
@@ -43,10 +42,6 @@ class Version:
     when: str
     note: str
     in_use: bool
-    path: Path
-
-    def to_json(self) -> dict[str, Any]:
-        return {name: value for name, value in asdict(self).items() if name != "path"}
 
 
 def folder_of(path: Path) -> Path:
@@ -109,11 +104,12 @@ def earlier_version(journal: Journal, path: Path, version: int | None = None) ->
     return next((one for one in earlier if one.sha256 in made_from), earlier[0])
 
 
-def content_of(version: Version) -> bytes:
-    """The file of a version, as it was."""
-    content, _ = read_file(version.path)
+def content_of(path: Path, version: Version) -> bytes:
+    """The file of an earlier version, as it was."""
+    file = next(file for number, file in _kept(path) if number == version.version)
+    content, _ = read_file(file)
     if hashlib.sha256(content).hexdigest() != version.sha256:
-        raise ModelFileError(f"{version.path} is damaged: choose another version")
+        raise ModelFileError(f"{file} is damaged: choose another version")
     return content
 
 
@@ -157,4 +153,4 @@ def _version(path: Path, number: int, sha256: str, until: str, in_use: bool) -> 
     what, who, when, note = (str(last.get(name, "")) for name in ("what", "who", "when", "note"))
     rate = float(document["calibration"]["false_alarm"])
     facts = (document["product"], document["n_learnt"], rate)
-    return Version(number, sha256, until, *facts, what, who, when, note, in_use, path)
+    return Version(number, sha256, until, *facts, what, who, when, note, in_use)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TypeVar
 
 from fastapi import Request
+from fastapi.exceptions import RequestValidationError
+from pydantic import TypeAdapter, ValidationError
 from starlette.datastructures import Headers, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect
@@ -20,6 +21,7 @@ from mhpatchcore.deploy.serve.refusals import Refused, busy, too_large, unreadab
 # the last is what `curl --data-binary` says of any file
 BINARY = ("application/octet-stream", "binary/octet-stream", "application/x-www-form-urlencoded")
 LONGEST = 200  # letters of a name
+Out = TypeVar("Out")
 
 
 class _InMemory(MultiPartParser):
@@ -117,13 +119,15 @@ async def _from_form(body: bytes, headers: Headers, limits: Limits, parts: Seque
     return [Sent(content, name, ids[i] if i < len(ids) else None) for i, (name, content) in enumerate(named)]
 
 
-async def json_of(request: Request, limits: Limits) -> Any:
-    """A small JSON document, parsed beside the event loop."""
+async def json_of(request: Request, limits: Limits, kind: type[Out]) -> Out:
+    """A small JSON document of a kind, parsed and checked beside the event loop."""
     body = await body_of(request, limits, limits.max_json)
     try:
-        return await asyncio.to_thread(json.loads, body)
-    except (ValueError, RecursionError):
-        raise unreadable("the body is not valid JSON") from None
+        return await asyncio.to_thread(lambda: TypeAdapter(kind).validate_json(body, strict=True))
+    except ValidationError as error:
+        raise RequestValidationError(
+            [one | {"loc": ("body", *one["loc"])} for one in error.errors()]
+        ) from None
 
 
 def _too_large(most: int) -> Refused:

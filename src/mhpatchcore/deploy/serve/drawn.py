@@ -11,12 +11,10 @@ from fastapi import Request
 from mhpatchcore.deploy.serve import pictures
 from mhpatchcore.deploy.serve.lane import Key
 from mhpatchcore.deploy.serve.parts import Part
-from mhpatchcore.deploy.serve.refusals import Refused, unknown, unreadable
+from mhpatchcore.deploy.serve.refusals import Refused, unknown
 from mhpatchcore.deploy.serve.registry import Served
 from mhpatchcore.deploy.serve.service import Service
-from mhpatchcore.errors import UserError
 from mhpatchcore.report.drawing import SCREEN
-from mhpatchcore.runtime.texts import without_paths
 
 IMAGE, HEAT, EVIDENCE, FIGURE = range(4)  # ranks: what costs little comes first
 
@@ -77,8 +75,6 @@ async def _from_lane(
         if not getting.done():
             raise Refused(499, "gone", "nobody waits for the picture any more")
         return getting.result()
-    except UserError as error:
-        raise unreadable(str(without_paths(str(error)))) from error
     finally:
         getting.cancel()
         leaving.cancel()

@@ -55,10 +55,10 @@ def picture(part: Part, longest: int = SCREEN, larger: bytes | None = None) -> b
     if larger is not None:
         with Image.open(io.BytesIO(larger)) as image:
             image.thumbnail((longest, longest))
-            return _encoded(np.asarray(image), "JPEG")
+            return encoded(np.asarray(image), "JPEG")
     window = None if part.result is None else part.result.window
     with as_source(part.sent.content) as source:
-        return _encoded(screen_pixels(source, window, longest), "JPEG")
+        return encoded(screen_pixels(source, window, longest), "JPEG")
 
 
 def reference(served: Served) -> bytes:
@@ -67,7 +67,7 @@ def reference(served: Served) -> bytes:
     file = typical_file(model)
     if file is None:
         raise unknown("picture of what was learnt: the training images are not where they were")
-    return _encoded(screen_pixels(file, model.config.views[0].window), "JPEG")
+    return encoded(screen_pixels(file, model.config.views[0].window), "JPEG")
 
 
 def heatmap(part: Part, result: Result, style: Style = "overlay") -> bytes:
@@ -76,11 +76,11 @@ def heatmap(part: Part, result: Result, style: Style = "overlay") -> bytes:
         with as_source(part.sent.content) as source:
             pixels = screen_pixels(source, result.window)
         heat = screen_map(result, *pixels.shape[:2])
-        return _encoded(overlay(pixels, heat, heat_unit(result)), "PNG")
+        return encoded(overlay(pixels, heat, heat_unit(result)), "PNG")
     heat = screen_map(result, *screen_size(*result.size, LAYER[style]))
     if style == "layer":
-        return _encoded(heat_layer(heat, heat_unit(result)), "PNG")
-    return _encoded(outline_layer(heat > result.mask_limit), "PNG")
+        return encoded(heat_layer(heat, heat_unit(result)), "PNG")
+    return encoded(outline_layer(heat > result.mask_limit), "PNG")
 
 
 def evidence_picture(part: Part, served: Served) -> bytes:
@@ -154,10 +154,10 @@ def _cut(pixels: Array, crop: tuple[float, float, float, float]) -> Array:
 
 
 def _data_url(pixels: Array) -> str:
-    return "data:image/jpeg;base64," + base64.b64encode(_encoded(pixels, "JPEG")).decode()
+    return "data:image/jpeg;base64," + base64.b64encode(encoded(pixels, "JPEG")).decode()
 
 
-def _encoded(pixels: Array, kind: Literal["PNG", "JPEG"]) -> bytes:
+def encoded(pixels: Array, kind: Literal["PNG", "JPEG"]) -> bytes:
     file = io.BytesIO()
     settings: dict[str, Any] = {"compress_level": 3} if kind == "PNG" else {"quality": JPEG_QUALITY}
     Image.fromarray(pixels).save(file, kind, **settings)

@@ -7,7 +7,12 @@ import logging
 import sqlite3
 from collections.abc import Iterator, Mapping
 
+from mhpatchcore.deploy.inbox.change import ModelChangedError, NotWrittenError
+from mhpatchcore.deploy.inbox.file import InboxError
+from mhpatchcore.deploy.inbox.jobs import NoSuchJobError, NotReadyError
+from mhpatchcore.deploy.inbox.parts import NoSuchPartError
 from mhpatchcore.errors import UserError
+from mhpatchcore.model.history import OtherProductError
 from mhpatchcore.runtime.texts import without_paths
 
 log = logging.getLogger("mhpatchcore")
@@ -68,11 +73,19 @@ def unknown(what: str) -> Refused:
 
 
 def of_user_error(error: UserError) -> Refused:
-    """What is wrong with what was sent; or, where the disk is full, with the service, whose log says so too."""
+    """What is wrong with what was asked for, or with the service, whose log then says so too: a full disk, a lock."""
+    message = str(without_paths(str(error)))
     if any(_is_full_disk(cause) for cause in _causes(error)):
         log.error("the disk is full: %s", error)
         return Refused(507, "full disk", "the disk of the service is full: nothing was written")
-    return unreadable(str(without_paths(str(error))))
+    if isinstance(error, InboxError | NotWrittenError):
+        log.error("nothing was changed: %s", error)
+        return Refused(503, "not written", message, {"Retry-After": "5"})
+    if isinstance(error, NoSuchPartError | NoSuchJobError):
+        return Refused(404, "unknown", message)
+    if isinstance(error, ModelChangedError | NotReadyError | OtherProductError):
+        return Refused(409, "changed", message)
+    return unreadable(message)
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

@@ -1,10 +1,10 @@
-"""The shapes of answers, for the OpenAPI document. They describe; nothing is checked against them in service."""
+"""The shapes of bodies and answers for the OpenAPI document, where no class of the program has them already."""
 
 from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 Verdict = Literal["passed", "rejected", "no threshold"]
 DEADLINE = "Milliseconds from now, after which the answer is that the part is rejected, with this reason."
@@ -141,70 +141,52 @@ class ModelAnswer(BaseModel):
     swap: SwapAnswer | None
 
 
-class RateAnswer(BaseModel):
-    """A rate of false alarms: its threshold, and the shares of calibration scores and of recent scores above it."""
-
-    false_alarm: float
-    threshold: float
-    share: float
-    recent_share: float | None
-
-
 BINARY: dict[str, Any] = {"schema": {"type": "string", "format": "binary"}}
-SCORE_BODY: dict[str, Any] = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            "image/png": BINARY,
-            "image/jpeg": BINARY,
-            "application/octet-stream": BINARY,
-            "multipart/form-data": {
-                "schema": {
-                    "type": "object",
-                    "required": ["images"],
-                    "properties": {
-                        "images": {"type": "array", "items": {"type": "string", "format": "binary"}},
-                        "part": {"type": "array", "items": {"type": "string"}},
-                    },
-                }
-            },
-        },
-    }
-}
-INFER_BODY: dict[str, Any] = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            "application/json": {
-                "schema": {
-                    "type": "object",
-                    "required": ["inputs"],
-                    "properties": {
-                        "id": {"type": "string"},
-                        "inputs": {
-                            "type": "array",
-                            "items": {"type": "object"},
-                            "minItems": 1,
-                            "maxItems": 1,
-                        },
-                        "outputs": {"type": "array", "items": {"type": "object"}},
-                    },
-                },
-                "example": {
-                    "inputs": [
-                        {"name": "image", "datatype": "UINT8", "shape": [1, 2, 2], "data": [0, 255, 255, 0]}
-                    ]
-                },
-            },
-            "application/octet-stream": BINARY,
-        },
-    }
+IMAGES: dict[str, Any] = {
+    "type": "object",
+    "required": ["images"],
+    "properties": {
+        "images": {"type": "array", "items": {"type": "string", "format": "binary"}},
+        "part": {"type": "array", "items": {"type": "string"}},
+    },
 }
 
 
-def answers(model: Any, *statuses: int) -> dict[int | str, dict[str, Any]]:
+def body(content: dict[str, Any]) -> dict[str, Any]:
+    """A body for OpenAPI, by its media types."""
+    return {"requestBody": {"required": True, "content": content}}
+
+
+def json_body(schema: Any, *binary: str) -> dict[str, Any]:
+    """A body in JSON, of a class or as a schema says, or in one of these binary media types."""
+    described = schema if isinstance(schema, dict) else TypeAdapter(schema).json_schema()
+    return body({"application/json": {"schema": described}} | dict.fromkeys(binary, BINARY))
+
+
+SCORE_BODY = body(
+    dict.fromkeys(("image/png", "image/jpeg", "application/octet-stream"), BINARY)
+    | {"multipart/form-data": {"schema": IMAGES}}
+)
+INFER_BODY = json_body(
+    {
+        "type": "object",
+        "required": ["inputs"],
+        "properties": {
+            "id": {"type": "string"},
+            "inputs": {"type": "array", "items": {"type": "object"}, "minItems": 1, "maxItems": 1},
+            "outputs": {"type": "array", "items": {"type": "object"}},
+        },
+        "example": {
+            "inputs": [{"name": "image", "datatype": "UINT8", "shape": [1, 2, 2], "data": [0, 255, 255, 0]}]
+        },
+    },
+    "application/octet-stream",
+)
+
+
+def answers(model: Any, *statuses: int, status: int = 200) -> dict[int | str, dict[str, Any]]:
     """An answer of this shape, and those without a result, each with its sentence."""
-    return {200: {"model": model}} | problems(*statuses)
+    return {status: {"model": model}} | problems(*statuses)
 
 
 def scored(*statuses: int) -> dict[int | str, dict[str, Any]]:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 from contextlib import suppress
+from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Query, Request
@@ -121,12 +122,13 @@ async def score(
     return JSONResponse({"results": results})
 
 
-@router.get("/models/{name}/rates", responses=schema.answers(list[schema.RateAnswer], 404))
+@router.get("/models/{name}/rates", responses=schema.answers(list[answers.Rate], 404))
 async def rates(name: str, service: Known) -> JSONResponse:
     """What other rates of false alarms would mean, on the calibration scores and on the last parts."""
     served = service.models[name]
     calibration, recent = served.detector.calibration, service.observed.scores(served)
-    return JSONResponse(await asyncio.to_thread(answers.rates, calibration, recent))
+    found = await asyncio.to_thread(answers.rates, calibration, recent)
+    return JSONResponse([asdict(one) for one in found])
 
 
 @router.get("/models/{name}/drift", responses=schema.problems(404))

@@ -21,9 +21,8 @@ from mhpatchcore.deploy.serve.refusals import Refused, unknown
 from mhpatchcore.deploy.serve.registry import Served
 from mhpatchcore.deploy.serve.service import Service
 from mhpatchcore.deploy.serve.tensors import HEADER, Output, answer, asked
-from mhpatchcore.deploy.serve.v1 import check_token, rejected, service_of
+from mhpatchcore.deploy.serve.v1 import Known, check_token, rejected
 
-Known = Annotated[Service, Depends(service_of)]
 health = APIRouter(prefix="/v2", tags=["v2"])
 router = APIRouter(prefix="/v2", tags=["v2"], dependencies=[Depends(check_token)])
 VERSION = "1"
