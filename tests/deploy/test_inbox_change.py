@@ -30,7 +30,7 @@ from mhpatchcore.deploy.inbox.parts import Inbox
 from mhpatchcore.deploy.inbox.proposals import Request, accept, propose
 from mhpatchcore.deploy.inbox.versions import sha256_of, versions
 from mhpatchcore.model.file import to_bytes
-from mhpatchcore.model.product import OtherProductError
+from mhpatchcore.model.history import OtherProductError
 
 
 @pytest.fixture

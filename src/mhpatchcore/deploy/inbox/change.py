@@ -23,7 +23,7 @@ from mhpatchcore.deploy.inbox.journal import Change, Journal
 from mhpatchcore.deploy.inbox.versions import UNDO, folder_of, keep, learnt_of, prune, sha256_of
 from mhpatchcore.errors import UserError, in_one_line
 from mhpatchcore.model.file import from_bytes, read_file
-from mhpatchcore.model.product import OtherProductError, differ
+from mhpatchcore.model.history import OtherProductError, differ
 from mhpatchcore.runtime.files import atomic_path, give_to_owner_of, make_folder, remove_abandoned
 
 log = logging.getLogger("mhpatchcore")

@@ -12,7 +12,7 @@ from mhpatchcore.deploy.inbox.file import InboxError
 from mhpatchcore.deploy.inbox.jobs import NoSuchJobError, NotReadyError
 from mhpatchcore.deploy.inbox.parts import NoSuchPartError
 from mhpatchcore.errors import UserError
-from mhpatchcore.model.product import OtherProductError
+from mhpatchcore.model.history import OtherProductError
 from mhpatchcore.runtime.texts import without_paths
 
 log = logging.getLogger("mhpatchcore")
