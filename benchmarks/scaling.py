@@ -41,8 +41,9 @@ from mhpatchcore.fitting.plan import RUNS, bank_chunks, make_plan, runs_of
 from mhpatchcore.fitting.storekeeping import entries_of
 from mhpatchcore.inputs.places import images_below
 from mhpatchcore.inputs.views import Geometry
-from mhpatchcore.runtime.costs import Costs, current_rss
+from mhpatchcore.runtime.costs import Costs
 from mhpatchcore.runtime.parallel import one_blas_thread
+from mhpatchcore.runtime.system import current_rss
 
 PASSES = ("extract", "bank", "score")
 STRONG = {

@@ -37,7 +37,7 @@ MODEL, ONNX, CONSUMER, FACTS, SUMS = "model.mhpc", "model.onnx", "consumer.py", 
 SELF_TESTS = ("selftest.png", "selftest.tif")
 SAMPLES = Path(__file__).parent / "samples"
 TOLERANCE = 1e-4
-DEVICE_TOLERANCE = 1e-2  # of what does not compute on a CPU
+DEVICE_TOLERANCE = 5e-2  # on another device than the CPU: OpenVINO was up to 3.6 % apart, with equal verdicts
 MADE_UP = (300, 400)  # height and width of an image that nobody gave
 
 

@@ -25,8 +25,8 @@ from mhpatchcore.fitting.moments import MOMENTS_FAN_IN
 from mhpatchcore.inputs.loading import largest_decoding
 from mhpatchcore.inputs.sources import ImageLike
 from mhpatchcore.metric.distances import QUERIES_PER_BLOCK, ROWS_PER_TASK, TARGETS_PER_BLOCK
-from mhpatchcore.runtime.costs import current_rss, own_peak
 from mhpatchcore.runtime.parallel import available_cores, share_one_heap
+from mhpatchcore.runtime.system import current_rss, own_peak
 from mhpatchcore.runtime.texts import format_bytes
 
 HALF, SINGLE, DOUBLE = 2, 4, 8

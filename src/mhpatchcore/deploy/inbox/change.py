@@ -10,7 +10,6 @@ the model's file what became of it. What fails before the rename has not happene
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import logging
 import os
@@ -25,6 +24,7 @@ from mhpatchcore.errors import UserError, in_one_line
 from mhpatchcore.model.file import from_bytes, read_file
 from mhpatchcore.model.product import OtherProductError, differ
 from mhpatchcore.runtime.files import atomic_path, give_to_owner_of, make_folder, remove_abandoned
+from mhpatchcore.runtime.system import lock as lock_file
 
 log = logging.getLogger("mhpatchcore")
 
@@ -129,7 +129,7 @@ def locked(path: Path) -> Iterator[None]:
     except OSError as error:
         raise NotWrittenError(f"cannot write {folder}: {error.strerror}; check its owner and mode") from error
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+        lock_file(handle)
         yield
     finally:
         os.close(handle)

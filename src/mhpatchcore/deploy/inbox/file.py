@@ -13,7 +13,8 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from mhpatchcore.errors import UserError
-from mhpatchcore.runtime.files import flush, temporary_beside
+from mhpatchcore.runtime.files import temporary_beside
+from mhpatchcore.runtime.system import flush
 
 KIND, SCHEMA = 0x6D68_7063, 2  # what the file says it is: "mhpc"
 WAIT = 10  # seconds for another process to finish its write

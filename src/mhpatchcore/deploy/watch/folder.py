@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
@@ -22,6 +21,7 @@ from mhpatchcore.errors import ImageError, UserError
 from mhpatchcore.inputs.places import SUFFIXES
 from mhpatchcore.runtime.files import atomic_path, csv_text, write_text
 from mhpatchcore.runtime.parallel import ordered_map
+from mhpatchcore.runtime.system import lock as lock_file
 
 JOURNAL, LOCK = "watch.sqlite", ".watch.lock"
 # how programs call files that they have not finished
@@ -306,7 +306,7 @@ def outbox_for_one(folder: Path) -> Iterator[Path]:
         raise UserError(f"cannot write into {folder}: {error.strerror}; choose another place") from error
     with lock:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock_file(lock.fileno(), wait=False)
         except OSError:
             raise UserError(f"another `watch` writes into {folder}: give this one another folder") from None
         yield folder / JOURNAL
