@@ -13,10 +13,9 @@ from services import good, png, write_model
 
 from mhpatchcore.deploy.serve import lane as lanes
 from mhpatchcore.deploy.serve.app import create_app
-from mhpatchcore.deploy.serve.images import Sent
+from mhpatchcore.deploy.serve.bodies import Sent
 from mhpatchcore.deploy.serve.lane import Lane
-from mhpatchcore.deploy.serve.limits import Limits
-from mhpatchcore.deploy.serve.pool import Deadline, Pool
+from mhpatchcore.deploy.serve.pool import Deadline, Limits, Pool
 from mhpatchcore.deploy.serve.refusals import Refused
 from mhpatchcore.deploy.serve.service import Service
 from mhpatchcore.report.drawing import SCREEN

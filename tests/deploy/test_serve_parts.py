@@ -20,7 +20,7 @@ from mhpatchcore.deploy.record import Keeping, Query, Record, verdicts
 from mhpatchcore.deploy.serve import lane
 from mhpatchcore.deploy.serve import service as serving
 from mhpatchcore.deploy.serve.app import create_app
-from mhpatchcore.deploy.serve.limits import Limits
+from mhpatchcore.deploy.serve.pool import Limits
 
 SCORE = "/v1/models/vial/score"
 

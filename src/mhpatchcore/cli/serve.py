@@ -83,9 +83,8 @@ def serve(
 
     try:
         from mhpatchcore.deploy.serve.app import create_app
-        from mhpatchcore.deploy.serve.limits import Limits
-        from mhpatchcore.deploy.serve.logs import log_to_stderr
-        from mhpatchcore.deploy.serve.running import run
+        from mhpatchcore.deploy.serve.pool import Limits
+        from mhpatchcore.deploy.serve.running import log_to_stderr, run
     except ModuleNotFoundError as error:
         if str(error.name).startswith("mhpatchcore"):
             raise

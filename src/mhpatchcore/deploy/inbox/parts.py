@@ -17,8 +17,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from mhpatchcore.deploy.inbox.file import opened
-from mhpatchcore.deploy.inbox.journal import Journal, as_given, checked_text, finite, now
+from mhpatchcore.deploy.inbox.journal import Journal, as_given, checked_text, finite, now, opened
 from mhpatchcore.errors import UserError
 
 FILE = "inbox.sqlite"

@@ -16,10 +16,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from mhpatchcore.deploy.inbox.change import changed
 from mhpatchcore.deploy.inbox.parts import Inbox, Label, Part
 from mhpatchcore.deploy.inbox.preview import ACTIONS, Action, Effect, Outcome, Preview
-from mhpatchcore.deploy.inbox.versions import content_of, earlier_version, learnt_of
+from mhpatchcore.deploy.inbox.versions import changed, content_of, earlier_version, learnt_of
 from mhpatchcore.detector import Detector
 from mhpatchcore.errors import ModelFileError, UserError
 from mhpatchcore.fitting.execution import Execution

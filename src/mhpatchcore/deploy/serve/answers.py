@@ -13,7 +13,7 @@ import numpy as np
 
 from mhpatchcore.calibration.threshold import Calibration
 from mhpatchcore.deploy.record import in_utc
-from mhpatchcore.deploy.serve.images import Sent
+from mhpatchcore.deploy.serve.bodies import Sent
 from mhpatchcore.deploy.serve.refusals import Refused
 from mhpatchcore.deploy.serve.registry import Served
 from mhpatchcore.model.history import Event

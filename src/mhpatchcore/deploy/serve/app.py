@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from mhpatchcore import __version__, deploy
 from mhpatchcore.deploy.record import Record
 from mhpatchcore.deploy.serve import change_routes, inbox_routes, parts_routes, v1, v2
-from mhpatchcore.deploy.serve.limits import Limits
+from mhpatchcore.deploy.serve.pool import Limits
 from mhpatchcore.deploy.serve.refusals import Refused, failed, of_user_error
 from mhpatchcore.deploy.serve.registry import Served
 from mhpatchcore.deploy.serve.service import Service

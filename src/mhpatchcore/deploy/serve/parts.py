@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from mhpatchcore.deploy.serve.images import Sent
+from mhpatchcore.deploy.serve.bodies import Sent
 from mhpatchcore.deploy.serve.refusals import Refused, closing, unknown
 from mhpatchcore.result import Result
 

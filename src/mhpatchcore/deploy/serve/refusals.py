@@ -7,10 +7,10 @@ import logging
 import sqlite3
 from collections.abc import Iterator, Mapping
 
-from mhpatchcore.deploy.inbox.change import ModelChangedError, NotWrittenError
-from mhpatchcore.deploy.inbox.file import InboxError
 from mhpatchcore.deploy.inbox.jobs import NoSuchJobError, NotReadyError
+from mhpatchcore.deploy.inbox.journal import InboxError
 from mhpatchcore.deploy.inbox.parts import NoSuchPartError
+from mhpatchcore.deploy.inbox.versions import ModelChangedError, NotWrittenError
 from mhpatchcore.errors import UserError
 from mhpatchcore.model.product import OtherProductError
 from mhpatchcore.runtime.texts import without_paths

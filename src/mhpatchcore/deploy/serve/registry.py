@@ -17,10 +17,9 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from mhpatchcore.deploy.inbox.change import check_product, locked
-from mhpatchcore.deploy.inbox.file import InboxError
+from mhpatchcore.deploy.inbox.journal import InboxError
 from mhpatchcore.deploy.inbox.parts import Inbox
-from mhpatchcore.deploy.inbox.versions import is_kept, keep
+from mhpatchcore.deploy.inbox.versions import check_product, is_kept, keep, locked
 from mhpatchcore.deploy.serve.refusals import unknown
 from mhpatchcore.detector import Detector
 from mhpatchcore.errors import ModelFileError, UserError

@@ -13,8 +13,7 @@ from fastapi.responses import JSONResponse, Response
 
 from mhpatchcore import __version__
 from mhpatchcore.deploy.serve import schema
-from mhpatchcore.deploy.serve.bodies import body_of
-from mhpatchcore.deploy.serve.images import Sent
+from mhpatchcore.deploy.serve.bodies import Sent, body_of
 from mhpatchcore.deploy.serve.parts import Part
 from mhpatchcore.deploy.serve.pool import Deadline
 from mhpatchcore.deploy.serve.refusals import Refused, unknown
