@@ -14,7 +14,6 @@ from typing import TypeVar
 
 import numpy as np
 from fastapi import Request
-from fastapi.exceptions import RequestValidationError
 from PIL import UnidentifiedImageError
 from pydantic import TypeAdapter, ValidationError
 from starlette.datastructures import Headers, UploadFile
@@ -22,7 +21,7 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect
 
 from mhpatchcore.deploy.serve.pool import Limits
-from mhpatchcore.deploy.serve.refusals import Refused, busy, too_large, unreadable
+from mhpatchcore.deploy.serve.refusals import Refused, busy, described, too_large, unreadable
 from mhpatchcore.errors import ImageTooLargeError, UserError
 from mhpatchcore.inputs.decode import open_image
 from mhpatchcore.runtime.arrays import Array
@@ -219,9 +218,7 @@ async def json_of(request: Request, limits: Limits, kind: type[Out]) -> Out:
     try:
         return await asyncio.to_thread(lambda: TypeAdapter(kind).validate_json(body, strict=True))
     except ValidationError as error:
-        raise RequestValidationError(
-            [one | {"loc": ("body", *one["loc"])} for one in error.errors()]
-        ) from None
+        raise unreadable(described(error.errors())) from None
 
 
 def _too_large(most: int) -> Refused:

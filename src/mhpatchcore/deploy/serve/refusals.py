@@ -5,7 +5,8 @@ from __future__ import annotations
 import errno
 import logging
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from mhpatchcore.deploy.inbox.jobs import NoSuchJobError, NotReadyError
 from mhpatchcore.deploy.inbox.journal import InboxError
@@ -61,6 +62,11 @@ def too_large(message: str) -> Refused:
 
 def unreadable(message: str) -> Refused:
     return Refused(422, "unreadable", message)
+
+
+def described(errors: Iterable[Mapping[str, Any]]) -> str:
+    """What pydantic finds wrong with a request, in one line."""
+    return "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}".removeprefix(": ") for one in errors)
 
 
 def not_allowed() -> Refused:

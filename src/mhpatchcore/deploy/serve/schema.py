@@ -157,30 +157,30 @@ def body(content: dict[str, Any]) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": content}}
 
 
-def json_body(schema: Any, *binary: str) -> dict[str, Any]:
-    """A body in JSON, of a class or as a schema says, or in one of these binary media types."""
-    described = schema if isinstance(schema, dict) else TypeAdapter(schema).json_schema()
-    return body({"application/json": {"schema": described}} | dict.fromkeys(binary, BINARY))
+def json_body(kind: Any, *binary: str) -> dict[str, Any]:
+    """A body of this class in JSON, or in one of these binary media types."""
+    schema = _inline(TypeAdapter(kind).json_schema())
+    return body({"application/json": {"schema": schema}} | dict.fromkeys(binary, BINARY))
+
+
+def _inline(schema: dict[str, Any]) -> dict[str, Any]:
+    """A schema with its inner classes in their places: references would lead to nothing in the whole document."""
+    inner = schema.pop("$defs", {})
+
+    def put(value: Any) -> Any:
+        if isinstance(value, dict) and "$ref" in value:
+            return put(inner[value["$ref"].rpartition("/")[2]])
+        if isinstance(value, dict):
+            return {name: put(one) for name, one in value.items()}
+        return [put(one) for one in value] if isinstance(value, list) else value
+
+    inlined: dict[str, Any] = put(schema)
+    return inlined
 
 
 SCORE_BODY = body(
     dict.fromkeys(("image/png", "image/jpeg", "application/octet-stream"), BINARY)
     | {"multipart/form-data": {"schema": IMAGES}}
-)
-INFER_BODY = json_body(
-    {
-        "type": "object",
-        "required": ["inputs"],
-        "properties": {
-            "id": {"type": "string"},
-            "inputs": {"type": "array", "items": {"type": "object"}, "minItems": 1, "maxItems": 1},
-            "outputs": {"type": "array", "items": {"type": "object"}},
-        },
-        "example": {
-            "inputs": [{"name": "image", "datatype": "UINT8", "shape": [1, 2, 2], "data": [0, 255, 255, 0]}]
-        },
-    },
-    "application/octet-stream",
 )
 
 
