@@ -112,7 +112,7 @@ def serve(
     log_to_stderr(log_format, log_level)
     keeping = Keeping(keep_days, keep_rows, keep_images, parse_size(keep_images_size))
     file = record or beside(models[0])
-    # who knows the token may ask by any name, for example through a proxy
+    # anyone who knows the token may ask by any name, for example through a proxy
     hosts = LOOPBACK if token is None and alone else None
     kept = None if without_record else Record(file, keeping)
     app = create_app(models, limits, token, hosts, kept, other_product)

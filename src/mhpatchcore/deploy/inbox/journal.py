@@ -196,7 +196,7 @@ class Journal:
         """What a model is known to inspect; empty where nobody has ever said so."""
         return next((one.product for one in self.changes(model) if one.state == "done" and one.product), "")
 
-    def is_told(self, model: str, sha256: str) -> bool:
+    def was_accepted(self, model: str, sha256: str) -> bool:
         """Whether somebody has put this very file in the model's place, and not by hand."""
         return any(
             one.sha256_after == sha256 and one.what != FOUND and one.state != "not done"
@@ -224,7 +224,7 @@ def _inserted(change: Change) -> tuple[str, dict[str, Any]]:
 
 
 def as_given(name: str, text: str) -> str:
-    """A text of some length; bytes of a file's name that are no text are written as \\\\udcff."""
+    """A text of some length; bytes of a file's name that are not text are written as \\\\udcff."""
     if len(text) > MOST_TEXT:
         raise UserError(f"{name} has {len(text)} letters: {MOST_TEXT} are enough")
     return text.encode("utf-8", "backslashreplace").decode()
@@ -236,7 +236,7 @@ def checked_text(name: str, text: str) -> str:
 
 
 def finite(value: Any) -> Any:
-    """A number that is none (no threshold) is unknown."""
+    """The value, or None for a number that is not finite (no threshold)."""
     return None if isinstance(value, float) and not isfinite(value) else value
 
 

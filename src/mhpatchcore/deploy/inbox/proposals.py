@@ -5,7 +5,7 @@
     accept(inbox, proposed)                 # the former model is kept: Request("undo") goes back to it
 
 Nothing is written before `accept`. Good parts that had been rejected are learnt as returned ones: picked because they
-scored high, they are no fair sample, so they do not count in the threshold.
+scored high, they are not a fair sample, so they do not count in the threshold.
 """
 
 from __future__ import annotations

@@ -232,7 +232,7 @@ def changed(
 def settle(journal: Journal, path: Path) -> None:
     """Say what became of a change that was only intended when its process was killed, and remove what that has left.
 
-    Who calls it holds the lock: nobody else is at it.
+    The caller holds the lock, so nobody else is changing the model.
     """
     for one in journal.changes(path.stem):
         if one.state == "intended":

@@ -187,5 +187,5 @@ async def _on_invalid(_: Request, error: Exception) -> JSONResponse:
 
 
 async def _on_fault(_: Request, error: Exception) -> JSONResponse:
-    """A fault of the service: its traceback goes to the log, not to who asked."""
+    """A fault of the service: its traceback goes to the log, not to the caller."""
     return _answer(failed())

@@ -86,12 +86,12 @@ def readable(sent: Sent, most_pixels: int) -> Iterator[Path | Array]:
             _check_pixels(source, most_pixels)
             yield source
         except ImageTooLargeError as error:
-            raise too_large(in_its_name(error, source, sent.name)) from error
+            raise too_large(message_about(error, source, sent.name)) from error
         except UserError as error:
-            raise unreadable(in_its_name(error, source, sent.name)) from error
+            raise unreadable(message_about(error, source, sent.name)) from error
 
 
-def in_its_name(error: UserError, source: Path | Array, name: str) -> str:
+def message_about(error: UserError, source: Path | Array, name: str) -> str:
     """A message about a source, as one about the image that was sent."""
     return str(
         without_paths(str(error).replace(str(source), name) if isinstance(source, Path) else str(error))

@@ -1,4 +1,4 @@
-"""The last parts, for who wants to look at one, and a stream of them for who wants to watch."""
+"""The last parts, for anyone who wants to look at one, and a stream of them for anyone who wants to watch."""
 
 from __future__ import annotations
 

@@ -22,8 +22,8 @@ from fastapi import Request
 from PIL import Image
 
 from mhpatchcore.deploy.serve.bodies import as_source
-from mhpatchcore.deploy.serve.lane import Key
 from mhpatchcore.deploy.serve.parts import Part
+from mhpatchcore.deploy.serve.pool import Key
 from mhpatchcore.deploy.serve.refusals import Refused, unknown
 from mhpatchcore.deploy.serve.registry import Served
 from mhpatchcore.deploy.serve.service import Service

@@ -1,4 +1,4 @@
-"""What a service refuses: a status, one sentence for who asked, one word for the metrics."""
+"""What a service refuses: a status, one sentence for the caller, one word for the metrics."""
 
 from __future__ import annotations
 

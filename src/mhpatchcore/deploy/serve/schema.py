@@ -40,7 +40,7 @@ class SecondsAnswer(BaseModel):
 class PartAnswer(BaseModel):
     """A part. `sha256` is that of the model file that judged it, `image_sha256` that of the image.
 
-    One that could not be judged is rejected, has a `reason` and no score. A `trial` is no part of the line.
+    One that could not be judged is rejected, has a `reason` and no score. A `trial` was only tried out.
     """
 
     id: str

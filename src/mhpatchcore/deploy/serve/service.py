@@ -18,10 +18,9 @@ from mhpatchcore.deploy.inbox.versions import recover
 from mhpatchcore.deploy.record import Record
 from mhpatchcore.deploy.serve.answers import model_facts, part_answer
 from mhpatchcore.deploy.serve.bodies import Receiving, Sent, as_source, readable
-from mhpatchcore.deploy.serve.lane import Lane
 from mhpatchcore.deploy.serve.metrics import Metrics, Observed
 from mhpatchcore.deploy.serve.parts import Part, Parts
-from mhpatchcore.deploy.serve.pool import Deadline, Limits, Pool
+from mhpatchcore.deploy.serve.pool import Deadline, Lane, Limits, Pool
 from mhpatchcore.deploy.serve.refusals import Refused, failed
 from mhpatchcore.deploy.serve.registry import Registry, Served, Swap
 from mhpatchcore.errors import UserError

@@ -157,7 +157,7 @@ def _array(datatype: str, shape: list[int], data: bytes | None, given: Any) -> A
     try:
         values = np.array(given, np.float64)
     except (TypeError, ValueError, OverflowError):
-        raise _wrong("the data is no list of numbers") from None
+        raise _wrong("the data is not a list of numbers") from None
     if values.size != prod(shape):
         raise _wrong("the shape does not fit the data")
     if kind.kind == "u" and not ((values >= 0) & (values <= np.iinfo(kind).max)).all():
@@ -190,7 +190,7 @@ def _decoded(given: Any) -> list[bytes]:
     try:
         return [base64.b64decode(one, validate=True) for one in given]
     except (binascii.Error, ValueError):
-        raise _wrong("in JSON a file is a text in base64; this is none") from None
+        raise _wrong("in JSON a file is a text in base64; this is not") from None
 
 
 def _packed(output: Output) -> bytes:
