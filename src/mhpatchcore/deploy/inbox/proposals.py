@@ -146,7 +146,7 @@ def loaded(path: Path) -> tuple[str, Detector]:
 def file_name(part: Part) -> str:
     """A name for a part's image that no other image has and that is no more than a name.
 
-    >>> one = Part(7, "vial", "good", "", "../line 1/a*.PNG", "ab" * 32, 9, None, None, None, "", "", "", "", "")
+    >>> one = Part(7, "good", "", "../line 1/a*.PNG", None, None, None, "", "", "", "", "", "vial", "ab" * 32, 9)
     >>> file_name(one)
     'a_-abababab.png'
     """

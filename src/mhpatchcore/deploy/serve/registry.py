@@ -12,10 +12,9 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Lock
-from typing import Any
 
 from mhpatchcore.deploy.inbox.journal import InboxError
 from mhpatchcore.deploy.inbox.parts import Inbox
@@ -36,18 +35,15 @@ Stamp = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Swap:
-    """What a new model made of the last parts: so many of them have another verdict now."""
+    """What the last swap did to the verdicts on the last parts; a wild one may well be the wrong model."""
 
     parts: int
     changed: int
+    is_wild: bool
 
-    @property
-    def is_wild(self) -> bool:
-        """Whether it may well be the wrong model."""
-        return self.parts >= FEW and self.changed > WILD * self.parts
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self) | {"is_wild": self.is_wild}
+    @staticmethod
+    def of(parts: int, changed: int) -> Swap:
+        return Swap(parts, changed, parts >= FEW and changed > WILD * parts)
 
 
 @dataclass(frozen=True, eq=False)

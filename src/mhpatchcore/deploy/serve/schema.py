@@ -6,6 +6,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
+from mhpatchcore.deploy.serve.registry import Swap
+
 Verdict = Literal["passed", "rejected", "no threshold"]
 DEADLINE = "Milliseconds from now, after which the answer is that the part is rejected, with this reason."
 
@@ -29,12 +31,6 @@ class RegionAnswer(BaseModel):
     peak_at: list[int]
     name: str | None = None
     sure: float | None = None
-
-
-class SecondsAnswer(BaseModel):
-    queue: float
-    decode: float
-    compute: float
 
 
 class PartAnswer(BaseModel):
@@ -62,7 +58,7 @@ class PartAnswer(BaseModel):
     size: list[int] | None
     regions: list[RegionAnswer]
     camera: dict[str, float | None] | None
-    seconds: SecondsAnswer
+    seconds: dict[Literal["queue", "decode", "compute"], float]
     heatmap: str | None = None
     evidence: dict[str, Any] | None = None
 
@@ -106,14 +102,6 @@ class RejectedAnswer(Problem):
     results: list[PartAnswer] | None = None
 
 
-class SwapAnswer(BaseModel):
-    """What the last swap did to the verdicts on the last parts; a wild one may be the wrong model."""
-
-    parts: int
-    changed: int
-    is_wild: bool
-
-
 class ModelAnswer(BaseModel):
     """A model in service."""
 
@@ -138,7 +126,7 @@ class ModelAnswer(BaseModel):
     alarm: bool
     drift: bool
     problem: str | None
-    swap: SwapAnswer | None
+    swap: Swap | None
 
 
 BINARY: dict[str, Any] = {"schema": {"type": "string", "format": "binary"}}

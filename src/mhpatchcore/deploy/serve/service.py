@@ -131,7 +131,7 @@ class Service:
         self._write_down(served)
         parts = self.parts.last(served.name, LAST)
         turned = sum(_verdict(part, served) != part.answer["verdict"] for part in parts)
-        return Swap(len(parts), turned) if parts else None
+        return Swap.of(len(parts), turned) if parts else None
 
     def _write_down(self, served: Served) -> None:
         """Settle what a killed process has left, and record which model is in use; verdicts do not depend on it."""
