@@ -154,7 +154,7 @@ def test_what_the_caller_calls_a_part_comes_back_as_given(client: TestClient) ->
         "inputs": [{"name": "image", "datatype": "UINT8", "shape": [2, 2], "data": [0] * 4}],
         "id": "\ud800",
     }
-    assert client.post("/v2/models/vial/infer", content=json.dumps(document)).status_code == 422
+    assert client.post("/v2/models/vial/infer", content=json.dumps(document)).status_code == 400
     assert client.get("/v1/parts").status_code == 200
 
 
