@@ -35,7 +35,7 @@ from mhpatchcore.deploy.inbox.versions import (
     versions,
 )
 from mhpatchcore.model.file import to_bytes
-from mhpatchcore.model.product import OtherProductError
+from mhpatchcore.model.history import OtherProductError
 
 
 @pytest.fixture

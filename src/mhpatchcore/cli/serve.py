@@ -24,6 +24,7 @@ def serve(
     host: str = typer.Option("127.0.0.1", help="The address to listen at; 0.0.0.0 is every one."),
     port: int = typer.Option(8080, min=1, max=65535, help="The port to listen at."),
     token_file: options.TokenFile = None,
+    device: options.Device = None,
     without_token: bool = typer.Option(
         False,
         "--without-token",

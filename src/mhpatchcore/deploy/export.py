@@ -1,7 +1,7 @@
 """A whole detector as one ONNX file: an image of any size in; score, p-value, verdict, map and mask out.
 
     image → window → views (`pillow_resize.py`) → one scoring graph for each scale (`scoring/graph.py`)
-          → their scores and maps as one (`scoring/combining.py`) → verdict, mask
+          → their scores and maps as one (`scoring/score.py`) → verdict, mask
 
 It holds the graphs that score everywhere else, and needs nothing but an ONNX runtime.
 """
@@ -35,9 +35,9 @@ from mhpatchcore.result import PEAK_SHARE
 from mhpatchcore.runtime.arrays import Array, Floats
 from mhpatchcore.runtime.files import atomic_path
 from mhpatchcore.runtime.parallel import one_blas_thread
-from mhpatchcore.scoring.combining import Rule
 from mhpatchcore.scoring.graph import Head, map_of, peak_of
 from mhpatchcore.scoring.maps import smooth_upsampling, way_back
+from mhpatchcore.scoring.score import Rule
 
 # runtimes add in different orders: a score so little above another counts as equal, as it is where it is the same image
 TIE = 1e-5

@@ -25,7 +25,7 @@ from mhpatchcore.fitting.execution import Execution
 from mhpatchcore.fitting.storekeeping import temporary_folder
 from mhpatchcore.inputs.places import SUFFIXES
 from mhpatchcore.model.file import from_bytes, to_bytes
-from mhpatchcore.model.product import differ
+from mhpatchcore.model.history import differ
 from mhpatchcore.runtime.files import atomic_path
 
 STEM = 60  # letters

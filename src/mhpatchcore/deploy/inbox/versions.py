@@ -31,7 +31,7 @@ from pathlib import Path
 from mhpatchcore.deploy.inbox.journal import Change, InboxError, Journal
 from mhpatchcore.errors import ModelFileError, UserError, in_one_line
 from mhpatchcore.model.file import document_of, from_bytes, read_file
-from mhpatchcore.model.product import OtherProductError, differ
+from mhpatchcore.model.history import OtherProductError, differ
 from mhpatchcore.runtime.files import atomic_path, give_to_owner_of, make_folder, remove_abandoned
 
 FOLDER, LEARNT = "versions", "learnt"

@@ -22,8 +22,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 
 from mhpatchcore.deploy.record import Record
 from mhpatchcore.deploy.serve.registry import Served
-from mhpatchcore.inspection.camera import CameraDrift, camera_drift
-from mhpatchcore.inspection.drift import Drift, compare
+from mhpatchcore.inspection.drift import CameraDrift, Drift, camera_drift, compare
 from mhpatchcore.result import Result
 
 LAST = 1000  # parts

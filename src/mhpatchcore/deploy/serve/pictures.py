@@ -30,7 +30,7 @@ from mhpatchcore.deploy.serve.service import Service
 from mhpatchcore.detector import Detector
 from mhpatchcore.inputs.loading import load_pixels
 from mhpatchcore.inputs.window import Window
-from mhpatchcore.inspection.camera import typical_file
+from mhpatchcore.inspection.drift import typical_file
 from mhpatchcore.inspection.evidence import Evidence, NormalPatch, Place, explain
 from mhpatchcore.model.value import Model
 from mhpatchcore.report.drawing import (

@@ -13,7 +13,7 @@ from mhpatchcore.deploy.inbox.journal import InboxError
 from mhpatchcore.deploy.inbox.parts import NoSuchPartError
 from mhpatchcore.deploy.inbox.versions import ModelChangedError, NotWrittenError
 from mhpatchcore.errors import UserError
-from mhpatchcore.model.product import OtherProductError
+from mhpatchcore.model.history import OtherProductError
 from mhpatchcore.runtime.texts import without_paths
 
 log = logging.getLogger("mhpatchcore")
