@@ -46,7 +46,7 @@ LATE = {
     ("backbone", "backbone.building"),  # the ONNX tools build a graph, and are not needed to run one
     ("backbone", "backbone.custom"),
     ("backbone", "backbone.weights"),
-    ("fitting.loading", "backbone.quantising"),  # half a second
+    ("fitting.fit", "backbone.quantising"),  # half a second
 }
 # doors of the public classes to rooms behind them, opened when somebody asks
 DOORS = {
