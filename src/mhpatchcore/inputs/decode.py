@@ -30,6 +30,7 @@ from mhpatchcore.inputs.pixels import (
     depth_of,
     is_tiff,
     stacked_values,
+    stored_size,
     upright,
 )
 from mhpatchcore.inputs.sequences import frame_size, is_frame
@@ -107,7 +108,7 @@ def header_of(source: ImageLike) -> Header | None:
             first = header_of(names[0])
             return first and first._replace(frames=len(names))
         with open_image(source, whole=False) as image:
-            width, height = image.size
+            width, height = stored_size(image)
             depth, frames = depth_of(image), _pages(image)
             # a PNG may have it behind its pixels, which would have to be decoded
             known = image.format != "PNG" or "exif" in image.info

@@ -28,7 +28,14 @@ from mhpatchcore.runtime.arrays import Array
 BRIGHTNESS = np.array([0.299, 0.587, 0.114])  # of red, green and blue, as in ITU-R BT.601
 Depth = Literal["8-bit", "16-bit", "32-bit", "float"]
 DEPTHS: tuple[Depth, ...] = ("8-bit", "16-bit", "32-bit", "float")
-BITS, PHOTOMETRIC, ORIENTATION, SAMPLE_FORMAT = 258, 262, 274, 339  # in TIFF; orientations as in EXIF
+WIDTH, HEIGHT, BITS, PHOTOMETRIC, ORIENTATION, SAMPLE_FORMAT = (
+    256,
+    257,
+    258,
+    262,
+    274,
+    339,
+)  # in TIFF; orientations as in EXIF
 WHITE_IS_ZERO, BLACK_IS_ZERO, RGB = 0, 1, 2  # photometric
 SEPARATE, UNSIGNED = 2, 1
 MOST_SAMPLES = 4  # numbers of a pixel: colours and transparency
@@ -107,6 +114,11 @@ def deep_pixels(image: Image.Image, name: str | Path) -> Array:
     with open_bytes(name) as file:
         pixels: Array = png_decode(file.read())
     return pixels[:, :, :3] if pixels.shape[2] > 2 else pixels[:, :, 0]
+
+
+def stored_size(image: Image.Image) -> tuple[int, int]:
+    """Width and height as they are in the file; newer versions of Pillow give those of an upright TIFF."""
+    return (_tag(image, WIDTH), _tag(image, HEIGHT)) if image.format == "TIFF" else image.size
 
 
 def check_tiles(image: Image.Image) -> None:
