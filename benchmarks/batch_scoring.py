@@ -23,7 +23,7 @@ from benchmarks.timing import medians, ratio
 from mhpatchcore import Detector
 from mhpatchcore.batch import scoring
 from mhpatchcore.fitting.dask_executor import executor_of
-from mhpatchcore.fitting.executor import Executor, Threads
+from mhpatchcore.fitting.execution import Executor, Threads
 from mhpatchcore.inputs.places import images_below
 from mhpatchcore.runtime.arrays import Doubles
 

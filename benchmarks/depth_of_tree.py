@@ -25,10 +25,8 @@ import numpy as np
 
 from benchmarks.commands import Row, integers, parser_of, shown, write_json
 from mhpatchcore import Detector, Execution
-from mhpatchcore.bank.always_full import FAN_IN, always_full
-from mhpatchcore.bank.offline_greedy import offline_greedy
+from mhpatchcore.bank.constructors import FAN_IN, always_full, offline_greedy, tree
 from mhpatchcore.bank.patches import Patches, Stream
-from mhpatchcore.bank.tree import tree
 from mhpatchcore.evaluation.metrics import auroc
 from mhpatchcore.fitting.checks import ImageChecks
 from mhpatchcore.inputs.datasets import load_dataset
@@ -82,7 +80,7 @@ def main() -> None:
 
 def made_up_rows(numbers: Sequence[int], dim: int, K: int, m_c: int) -> Iterator[Row]:
     for n in numbers:
-        stream = Stream(partial(made_up, dim), range(ceil(n / ROWS)), workers=2)
+        stream = Stream.of(range(ceil(n / ROWS)), workers=2, read=partial(made_up, dim))
         with one_blas_thread():
             makers = {
                 "greedy": partial(offline_greedy, stream, K, None),
@@ -96,10 +94,10 @@ def made_up_rows(numbers: Sequence[int], dim: int, K: int, m_c: int) -> Iterator
                 seconds.append(f"{time.perf_counter() - started:.1f}")
                 found[name] = radius(stream, bank)
             fewer = radius(stream, offline_greedy(stream, m_c, None))
-        levels = levels_of(len(stream.chunks))
+        levels = levels_of(stream.chunks)
         yield found | {
-            "rows": len(stream.chunks) * ROWS,
-            "chunks": len(stream.chunks),
+            "rows": stream.chunks * ROWS,
+            "chunks": stream.chunks,
             "levels": levels,
             "ratio": found["always_full"] / found["greedy"],
             "tree_ratio": found["tree"] / found["greedy"],

@@ -16,7 +16,7 @@ from benchmarks.commands import Row, integers, parser_of, shown, write_json
 from benchmarks.networks import Subject, floor_of
 from benchmarks.one_fit import measured_fit
 from mhpatchcore import Config
-from mhpatchcore.experiments.grid import read_rows
+from mhpatchcore.experiments.cells import read_rows
 from mhpatchcore.inputs.places import images_below
 from mhpatchcore.runtime.costs import cpu_seconds
 from mhpatchcore.runtime.files import atomic_path, write_csv

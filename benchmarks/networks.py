@@ -25,7 +25,7 @@ from mhpatchcore.backbone.session import make_session
 from mhpatchcore.backbone.weights import ARCHITECTURES, load_weights
 from mhpatchcore.config import Size
 from mhpatchcore.demo.dataset import write_demo_dataset
-from mhpatchcore.fitting.loading import shaped
+from mhpatchcore.fitting.fit import shaped
 from mhpatchcore.inputs.loading import load_views
 from mhpatchcore.inputs.places import images_below
 from mhpatchcore.inputs.sources import ImageLike

@@ -20,7 +20,7 @@ from benchmarks.quality import quality_of
 from benchmarks.timing import interleaved, ratio
 from mhpatchcore import Config, Detector, Execution
 from mhpatchcore.backbone.session import Backbone
-from mhpatchcore.fitting.loading import load_networks
+from mhpatchcore.fitting.fit import load_networks
 from mhpatchcore.inputs.datasets import Dataset, load_dataset
 from mhpatchcore.inputs.loading import load_views
 from mhpatchcore.runtime.arrays import Array

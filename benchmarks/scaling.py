@@ -1,8 +1,8 @@
 """What a cluster costs and gains, on this machine: `python -m benchmarks.scaling FOLDER`
 
 FOLDER holds images. The same fit runs on local clusters of 1, 2, … worker processes (--workers): seconds on the clock
-and CPU seconds of the workers for reading images, the bank and scoring, and the bytes that travel for each image,
-beside those for each task (moments) and once (the rows of the bank). Then: what a scheduler keeps of a task, what the
+and CPU seconds of the workers for reading images, moments, the bank and scoring, and the bytes that travel for each
+image, beside those that travel once (the rows of the bank). Then: what a scheduler keeps of a task, what the
 plan of many images takes, and from all this what --million images take on --machines workers (`simulated`): every pass
 is a number of equal tasks, so many at a time, and the levels of the tree follow one another.
 """
@@ -28,23 +28,22 @@ from distributed import Client
 from benchmarks.commands import Row, integers, parser_of, shown, write_json
 from benchmarks.scaling_run import resident
 from mhpatchcore import Config, Detector, Execution
-from mhpatchcore.backbone.stored import Located, StoredImage, views_at
-from mhpatchcore.bank.always_full import FAN_IN
+from mhpatchcore.backbone.stored import StoredImage, StoredView, views_at
+from mhpatchcore.bank.constructors import FAN_IN, reduced
 from mhpatchcore.bank.patches import Patches
-from mhpatchcore.bank.tree import reduced
 from mhpatchcore.batch.scoring import Batch, score_batch
-from mhpatchcore.fitting import plan
+from mhpatchcore.fitting import trees
 from mhpatchcore.fitting.dask_executor import DaskExecutor, executor_of
-from mhpatchcore.fitting.describing import Extracted
-from mhpatchcore.fitting.moments import MOMENTS_FAN_IN
-from mhpatchcore.fitting.plan import RUNS, bank_chunks, make_plan, runs_of
+from mhpatchcore.fitting.extraction import MOMENTS_FAN_IN
 from mhpatchcore.fitting.storekeeping import entries_of
+from mhpatchcore.fitting.tasks import bank_chunks, cut, images_at_once
+from mhpatchcore.fitting.trees import RUNS, runs_of
 from mhpatchcore.inputs.places import images_below
 from mhpatchcore.inputs.views import Geometry
 from mhpatchcore.runtime.costs import Costs, current_rss
 from mhpatchcore.runtime.parallel import one_blas_thread
 
-PASSES = ("extract", "bank", "score")
+PASSES = ("extract", "moments", "bank", "score")
 STRONG = {
     "workers": "{workers}",
     **{f"{name}, s": f"{{{name}_s:.1f}}" for name in PASSES},
@@ -59,7 +58,7 @@ PLANNED = 200_000
 
 @dataclass
 class Counting:
-    """A client that counts what travels, by pass; moments, and what else is not counted per image, are apart."""
+    """A client that counts what travels, by pass; what is not counted per image is apart."""
 
     client: Any
     current: str = ""
@@ -86,10 +85,8 @@ class CountingFuture:
     def result(self) -> Any:
         found = self.future.result()
         current, size = self.counting.current, len(pickle.dumps(found))
-        moments = sum(len(pickle.dumps(one.moments)) for one in found if isinstance(one, Extracted))
-        self.counting.bytes["moments"] += moments
         rows = any(isinstance(one, np.ndarray) for one in found)  # of the bank, at the end
-        self.counting.bytes["rows" if rows else current] += size - moments
+        self.counting.bytes["rows" if rows else current] += size
         return found
 
 
@@ -102,7 +99,7 @@ def main() -> None:
     parser.add_argument("--machines", type=int, default=100)
     options = parser.parse_args()
     images = images_below(options.folder)[: options.images]
-    plan.RUNS_PER_WORKER = 1  # large tasks, as of many images
+    trees.RUNS_PER_WORKER = 1  # large tasks, as of many images
     strong = shown((strong_row(images, workers) for workers in options.workers), STRONG)
     small = {"scheduler": scheduler_bytes(), "plan": planning(PLANNED), "close": closing_seconds(Config())}
     print()
@@ -139,14 +136,13 @@ def strong_row(images: list[Path], workers: int) -> Row:
         assert sum(1 for _ in done)
         row["score_s"] = time.perf_counter() - started
         progress("end", 0, 1)
-        for name in ("extract", "bank"):
+        for name in ("extract", "moments", "bank"):
             row[f"{name}_s"] = sum(one.wall_seconds for one in telemetry.phases if one.name == name)
     begins = list(cpu)
     for name in PASSES:
         following = begins[begins.index(name) + 1]
         row[f"{name}_cpu"] = cpu[following] - cpu[name]
         row[f"{name}_bytes"] = counting.bytes[name] / len(images)
-    row["moments_bytes"] = counting.bytes["moments"] / counting.tasks["extract"]
     row["rows_bytes"] = counting.bytes["rows"]
     return row
 
@@ -189,11 +185,11 @@ def planning(n: int) -> dict[str, float]:
     """What the client needs for every image, at one scale: seconds to plan, bytes to know where it is."""
     config, before, started = Config(), current_rss(), time.perf_counter()
     far = DaskExecutor(_Workers())
-    runs_of(make_plan(range(n), (), config).learnt, MOMENTS_FAN_IN, far)
+    runs_of(cut(range(n), images_at_once(config)), MOMENTS_FAN_IN, far)
     where = Geometry(8, 8, 0, 0, 8, 8)
     none = np.empty(0, np.float32)
     images = [
-        StoredImage(i, ((Located(i, 0, f"image/{i:064d}", 0, where),),), ((),), "", none, none)
+        StoredImage(i, ((StoredView(i, 0, f"image/{i:064d}", 0, where),),), ((),), "", none, none)
         for i in range(n)
     ]
     runs_of(bank_chunks(views_at(0, images), config), FAN_IN, far)
@@ -222,7 +218,7 @@ def unit_costs(one_worker: Row, small: dict[str, dict[str, float]]) -> dict[str,
     """What an image, a node and a task cost."""
     n = one_worker["images"]
     costs = {f"{name} seconds": one_worker[f"{name}_cpu"] / n for name in PASSES}
-    travelling = {f"{name} bytes": one_worker[f"{name}_bytes"] for name in (*PASSES, "moments")}
+    travelling = {f"{name} bytes": one_worker[f"{name}_bytes"] for name in PASSES}
     return (
         costs
         | travelling
@@ -249,11 +245,9 @@ def simulated(images: int, workers: int, costs: dict[str, float], scales: int = 
     chunks = ceil(images / Config().chunk_images)
     run = RUNS[0]
     runs = ceil(chunks / run)
-    for name in ("extract", "bank"):
+    for name in ("extract", "moments", "bank"):
         per_run = run * Config().chunk_images * costs[f"{name} seconds"]
-        travels = (
-            images * costs[f"{name} bytes"] + runs * costs["moments bytes"] * (name == "extract")
-        ) / 1e9
+        travels = images * costs[f"{name} bytes"] / 1e9
         yield {"name": name, "tasks": runs, "seconds": ceil(runs / workers) * per_run, "travels": travels}
     level, nodes, merged = 0, runs, 16
     while nodes >= 2 * merged:

@@ -5,7 +5,6 @@ The pages are made from what the program itself says and are not kept in the rep
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,12 +18,17 @@ METHODS = ("get", "put", "post", "delete", "patch")
 
 
 def commands() -> str:
-    """Every command and option, as typer describes them."""
-    described = subprocess.run(
-        [sys.executable, "-m", "typer", "mhpatchcore.cli.app", "utils", "docs", "--name", "mhpatchcore"],
-        check=True, capture_output=True, text=True,
-    )  # fmt: skip
-    _, _, text = described.stdout.partition("\n")
+    """Every command and option, also the rare ones, as typer describes them."""
+    import typer
+    from typer.cli import get_docs_for_click
+
+    from mhpatchcore.cli.app import app
+    from mhpatchcore.cli.command import SHOW_ALL
+
+    command = typer.main.get_command(app)
+    context = typer.Context(command, info_name="mhpatchcore")
+    context.meta[SHOW_ALL] = True
+    _, _, text = get_docs_for_click(obj=command, ctx=context, name="mhpatchcore").partition("\n")
     return f"# Commands\n{text}"
 
 

@@ -14,6 +14,7 @@ COLUMNS: dict[str, Any] = {
     "n_learnt": 200,
     "n_available": 200,
     "grown_in": 0,
+    "stated_rate": 0.03,
     "n_test": 80,
     "n_anomalous": 60,
     "image_auroc": 0.9,

@@ -6,7 +6,7 @@ import numpy as np
 from scipy.ndimage import label
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from mhpatchcore.evaluation.pixel_metrics import FPR_LIMIT
+from mhpatchcore.evaluation.metrics import FPR_LIMIT
 
 
 def exact_aupro(maps, masks):

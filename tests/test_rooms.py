@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -45,7 +46,7 @@ LATE = {
     ("backbone", "backbone.building"),  # the ONNX tools build a graph, and are not needed to run one
     ("backbone", "backbone.custom"),
     ("backbone", "backbone.weights"),
-    ("fitting.loading", "backbone.quantising"),  # half a second
+    ("fitting.fit", "backbone.quantising"),  # half a second
 }
 # doors of the public classes to rooms behind them, opened when somebody asks
 DOORS = {
@@ -134,3 +135,15 @@ def test_nothing_goes_round_in_circles() -> None:
 def test_imports_within_functions_are_the_few_that_save_time_at_the_start() -> None:
     found = {(module, name) for module, tree in MODULES.items() for name in late(tree)}
     assert {pair for pair in found if room(pair[0]) not in LATE_ROOMS} == LATE | DOORS
+
+
+def test_the_walk_of_an_image_never_goes_back() -> None:
+    """CONTRIBUTING.md names modules that exist, in the order of their rooms."""
+    page = Path(__file__).parents[1] / "CONTRIBUTING.md"
+    if not page.is_file():
+        pytest.skip("the docs are not here")
+    section = page.read_text(encoding="utf-8").partition("### The walk of an image")[2]
+    walk = re.findall(r"`(\w+)/(\w+)\.py`", section.partition("| module |")[2].partition("A new image")[0])
+    assert {f"{room}.{module}" for room, module in walk} <= set(MODULES)
+    levels = [LEVEL[room] for room, _ in walk]
+    assert len(levels) > 15 and levels == sorted(levels)

@@ -3,7 +3,7 @@
 DATA is a folder of categories. Every preset runs on --categories with one network: the embedded one, a named one with
 --weights FILE, or a network of one's own in an ONNX file. `--ladder CATEGORY` runs the subset ladder on a category with
 many normal images instead. Everything is resumed where it stopped, and each network's results stay in a folder of their
-own. The page, docs/results.md with its figures, is written from benchmarks/results/*/{cells,phases}.csv alone.
+own. The page, docs/results.md with its figures, is written from benchmarks/results/*/cells.csv alone.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from benchmarks.commands import parser_of, write_json
 from benchmarks.results.page import LADDER_FOLDER, network_folders, write_page
 from mhpatchcore import Config
-from mhpatchcore.experiments.grid import read_rows
+from mhpatchcore.experiments.cells import read_rows
 from mhpatchcore.presets import LADDER_SIZES
 
 HERE = Path(__file__).parent

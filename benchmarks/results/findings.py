@@ -9,11 +9,11 @@ from typing import Any
 from mhpatchcore.evaluation.metrics import macro_average
 from mhpatchcore.experiments.ladder import closest_in_ram
 from mhpatchcore.experiments.published import PUBLISHED
-from mhpatchcore.experiments.table import Table, plain_entries, signed
+from mhpatchcore.experiments.showing import Table, plain_entries, signed
 from mhpatchcore.presets import OPEN_NETWORK
 
 Row = dict[str, Any]
-GB, MB, MINUTE = 1e9, 1e6, 60.0
+MINUTE = 60.0
 DIGITS = 3
 SMALL = 0.002
 
@@ -115,39 +115,19 @@ def one_swap(rows: Sequence[Row]) -> dict[str, float]:
     }
 
 
-@dataclass(frozen=True)
-class Growth:
-    """How a configuration fares from the smallest to the largest subset, and beside the offline one of each size."""
-
-    preset: str
-    first: Row
-    last: Row
-    least_ram: float
-    most_ram: float
-    ahead: list[int]
-    behind: list[int]
-
-
-def growth(rows: Sequence[Row], preset: str) -> Growth | None:
-    rows = [row for row in rows if not row["grown_in"]]
-    own = sorted((row for row in rows if row["preset"] == preset), key=lambda row: row["n_train"])
-    if not own:
-        return None
-    offline = {row["n_train"]: row["image_auroc"] for row in rows if row["preset"] == "patchcore"}
-    margins = {
-        row["n_train"]: round(row["image_auroc"], DIGITS) - round(offline[row["n_train"]], DIGITS)
-        for row in own
-        if row["n_train"] in offline
+def margins(rows: Sequence[Row]) -> list[tuple[str, list[int], list[int]]]:
+    """By configuration, the sizes at which it is ahead of and behind offline PatchCore of the same size."""
+    aurocs = {
+        (row["preset"], row["n_train"]): round(row["image_auroc"], DIGITS)
+        for row in rows
+        if not row["grown_in"]
     }
-    return Growth(
-        preset=preset,
-        first=own[0],
-        last=own[-1],
-        least_ram=min(row["peak_rss"] for row in own) / GB,
-        most_ram=max(row["peak_rss"] for row in own) / GB,
-        ahead=[n for n, margin in margins.items() if margin > 0],
-        behind=[n for n, margin in margins.items() if margin < 0],
-    )
+    found: dict[str, tuple[list[int], list[int]]] = {}
+    for (preset, n), auroc in sorted(aurocs.items()):
+        offline = aurocs.get(("patchcore", n), auroc)
+        if auroc != offline:
+            found.setdefault(preset, ([], []))[auroc < offline].append(n)
+    return [(preset, *sizes) for preset, sizes in found.items()]
 
 
 def matched(rows: Sequence[Row], stream: str) -> tuple[Row, Row] | None:
@@ -173,34 +153,3 @@ def is_busy(rows: Sequence[Row]) -> bool:
 
 def minutes(rows: Sequence[Row]) -> float:
     return float(sum(row["cell_seconds"] for row in rows)) / MINUTE
-
-
-def phases_table(rows: Sequence[Row], phases: Sequence[Row], title: str) -> Table:
-    """Costs by phase of every cell in `rows`; those of several scales together."""
-    lines = []
-    for row in rows:
-        own = [
-            one for one in phases if all(one[name] == row[name] for name in ("dataset", "preset", "n_train"))
-        ]
-        for name in dict.fromkeys(phase["name"] for phase in own):
-            costs = _costs(name, [phase for phase in own if phase["name"] == name])
-            lines.append((f"{row['preset']} · {name}", plain_entries(costs)))
-    baseline = max((row["baseline_rss"] for row in rows), default=0) / MB
-    note = f"Before the first phase a process holds at most {baseline:.0f} MB."
-    heads = ("Wall (s)", "CPU (s)", "Peak RSS (MB)", "Stored (MB)", "Images/s")
-    return Table(title, heads, tuple(lines), note)
-
-
-def _costs(name: str, phases: Sequence[Row]) -> tuple[str, ...]:
-    """Of a phase, which every scale may go through."""
-    wall, cpu, stored = (
-        sum(phase[column] for phase in phases) for column in ("wall_seconds", "cpu_seconds", "bytes_stored")
-    )
-    images = max(phase["items"] for phase in phases) if name != "moments" else 0
-    return (
-        f"{wall:.1f}",
-        f"{cpu:.1f}",
-        f"{max(phase['peak_rss'] for phase in phases) / MB:.0f}",
-        f"{stored / MB:.0f}" if stored else "–",
-        f"{images / wall:.0f}" if images and wall else "–",
-    )

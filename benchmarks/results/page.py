@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -13,16 +14,19 @@ from PIL import Image
 
 from benchmarks.results import findings
 from mhpatchcore import Config
-from mhpatchcore.experiments.grid import read_rows
+from mhpatchcore.experiments.cells import read_rows
 from mhpatchcore.experiments.ladder import STREAM, ladder_figures, ladder_tables
 from mhpatchcore.experiments.published import dataset_table, reproduction_tables
-from mhpatchcore.experiments.tables import auroc_and_memory, paper_tables
+from mhpatchcore.experiments.tables import (
+    MAIN,
+    auroc_and_memory,
+    headline_table,
+)
 from mhpatchcore.report.figures import figure_bytes
 from mhpatchcore.runtime.files import atomic_path, write_text
 
 Row = dict[str, Any]
 COLOURS = 64
-BY_PHASE = ("patchcore", "mh")  # whose costs are listed phase by phase
 LADDER_FOLDER = "ladder"
 TITLES = {
     "efficientnet_lite0": "EfficientNet-Lite0, the embedded network",
@@ -34,7 +38,8 @@ TITLES = {
 def write_page(results: Path, docs: Path) -> Path:
     """Read the rows of every part that there is, and write the page with its figures."""
     networks = {folder.name: read_rows(folder / "cells.csv") for folder in network_folders(results)}
-    ladder, phases = (_rows(results / LADDER_FOLDER / f"{name}.csv") for name in ("cells", "phases"))
+    kept = results / LADDER_FOLDER / "cells.csv"
+    ladder = read_rows(kept) if kept.is_file() else []
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         undefined=StrictUndefined,
@@ -46,7 +51,7 @@ def write_page(results: Path, docs: Path) -> Path:
     page = environment.get_template("page.md.j2").render(
         datasets=dataset_table(_statistics(everything)).markdown() if everything else None,
         networks=[_network(name, rows, docs / "results") for name, rows in networks.items()],
-        ladder=_ladder(ladder, phases, docs / "results") if ladder else None,
+        ladder=_ladder(ladder, docs / "results") if ladder else None,
     )
     write_text(docs / "results.md", page)
     return docs / "results.md"
@@ -60,15 +65,15 @@ def network_folders(results: Path) -> list[Path]:
 
 def _network(name: str, rows: Sequence[Row], figures: Path) -> dict[str, Any]:
     claims = findings.claims_table(rows)
+    by_category, means = reproduction_tables(rows, MAIN), reproduction_tables(rows, ())
+    tables = (headline_table(rows), by_category.get("reproduction"), means.get("reproduction-costs"))
     network = rows[0]["backbone"]
     own = "a network of one's own" if network.endswith(".onnx") else "a named network"
     return {
         "title": TITLES.get(network, f"{network}, {own}"),
         "weights": rows[0]["weights_sha256"],
-        "tables": [
-            table.markdown() for table in (*reproduction_tables(rows).values(), *paper_tables(rows).values())
-        ],
         "claims": claims and claims.markdown(),
+        "tables": [replace(table, note="").markdown() for table in tables if table],  # the page has them once
         "figure": _draw(auroc_and_memory(rows), figures / f"{name}-pareto.png"),
         "cells": len(rows),
         "missing": findings.missing(rows),
@@ -79,31 +84,20 @@ def _network(name: str, rows: Sequence[Row], figures: Path) -> dict[str, Any]:
     }
 
 
-def _ladder(rows: Sequence[Row], phases: Sequence[Row], figures: Path) -> dict[str, Any]:
-    # the stream alone runs on all images as well
-    largest = max(row["n_train"] for row in [row for row in rows if row["preset"] != STREAM] or rows)
-    at_most = [row for row in rows if row["n_train"] == largest and not row["grown_in"]]
-    presets = list(dict.fromkeys(row["preset"] for row in rows))
+def _ladder(rows: Sequence[Row], figures: Path) -> dict[str, Any]:
     return {
         "category": rows[0]["dataset"],
-        "tables": [table.markdown() for table in ladder_tables(rows).values()],
+        "tables": [replace(table, note="").markdown() for table in ladder_tables(rows).values()],
         "figures": [
             _draw(figure, figures / f"ladder-{name}.png") for name, figure in ladder_figures(rows).items()
         ],
-        "growths": [found for name in presets if (found := findings.growth(rows, name)) is not None],
+        "margins": findings.margins(rows),
         "match": findings.matched(rows, STREAM),
-        "phases": findings.phases_table(
-            [row for row in at_most if row["preset"] in BY_PHASE], phases, f"Costs by phase at n = {largest}"
-        ).markdown(),
         "cells": len(rows),
         "minutes": findings.minutes(rows),
         "is_busy": findings.is_busy(rows),
         "cores": rows[0]["cores"],
     }
-
-
-def _rows(path: Path) -> list[Row]:
-    return read_rows(path) if path.is_file() else []
 
 
 def _statistics(rows: Sequence[Row]) -> list[dict[str, Any]]:

@@ -20,7 +20,7 @@ from benchmarks.stress.mutations import (
 from benchmarks.stress.networks import _as_toml
 from benchmarks.stress.processes import HARMLESS, Family, Violation
 from mhpatchcore import Config
-from mhpatchcore.cli.settings import settings_from
+from mhpatchcore.cli.settings import config_of
 
 
 def prepare(folder: Path) -> None:
@@ -63,6 +63,6 @@ def _from_file(folder: Path, settings: dict[str, Any], random: Random, seed: int
     path = folder / f"{seed}.toml"
     try:
         path.write_bytes(data)
-        return settings_from(path, {}, Config())
+        return config_of(path)
     finally:
         path.unlink(missing_ok=True)

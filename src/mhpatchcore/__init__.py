@@ -19,6 +19,7 @@ for _switch in ("ORT_DISABLE_TELEMETRY", "HF_HUB_DISABLE_TELEMETRY"):
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from mhpatchcore.backbone.device import use_device
     from mhpatchcore.config import Config
     from mhpatchcore.detector import Detector, Study
     from mhpatchcore.errors import ImageError, ImageWarning, ModelFileError, UserError, WeightsError
@@ -47,6 +48,7 @@ _HOMES = {
     "UserError": "errors",
     "WeightsError": "errors",
     "stacked": "inputs.places",
+    "use_device": "backbone.device",
 }
 
 __all__ = [
@@ -66,6 +68,7 @@ __all__ = [
     "WeightsError",
     "__version__",
     "stacked",
+    "use_device",
 ]
 
 

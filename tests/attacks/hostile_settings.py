@@ -6,12 +6,11 @@ from pathlib import Path
 
 from recipes import Recipes
 
-from mhpatchcore import Config
-from mhpatchcore.cli.settings import settings_from
+from mhpatchcore.cli.settings import config_of
 
 
 def used(path: Path) -> None:
-    settings_from(path, {}, Config())
+    config_of(path)
 
 
 SETTINGS = Recipes(used)

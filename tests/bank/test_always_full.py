@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from plain_selection import FARTHEST, chunks, distinct, doubles, pool_of
 
-from mhpatchcore.bank.always_full import always_full
-from mhpatchcore.bank.patches import Patches, Stream
-from mhpatchcore.bank.tree import tree
+from mhpatchcore.bank.constructors import always_full, tree
+from mhpatchcore.bank.patches import Growth, Patches, Stream
 from mhpatchcore.reference import farthest_first
 
 
@@ -35,14 +36,14 @@ def test_it_finds_the_few_rows_among_many_duplicates(offset: float) -> None:
 
 
 def test_it_reads_the_stream_once_unless_duplicates_leave_it_short() -> None:
-    made, reads = chunks(3, high=1000), []
+    stream, passes = Stream.of(chunks(3, high=1000)), []
 
-    def read(index: int) -> Patches:
-        reads.append(index)
-        return made[index]
+    def nodes(growth: Growth) -> list[Patches]:
+        passes.append(growth)
+        return stream.nodes(growth)
 
-    assert len(always_full(Stream(read, range(3)), K=90, m_c=8)) == 90
-    assert reads == [0, 1, 2]
+    assert len(always_full(replace(stream, nodes=nodes), K=90, m_c=8)) == 90
+    assert len(passes) == 1
 
 
 def test_it_covers_better_than_the_tree() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from plain_selection import chunks
 
-from mhpatchcore.bank import build_bank
+from mhpatchcore.bank.constructors import build_bank
 from mhpatchcore.bank.patches import Patches, Stream, grid_origin
 from mhpatchcore.config import CHOICES, Config
 from mhpatchcore.runtime.parallel import one_blas_thread
@@ -52,14 +52,6 @@ def test_origins_count_images_rows_and_columns() -> None:
         [2, 3, 0, 0],
         [2, 3, 1, 0],
     ]
-
-
-def test_a_stream_tells_of_its_progress_and_can_be_read_again() -> None:
-    told: list[tuple[str, int, int]] = []
-    stream = Stream(lambda i: chunks(3)[i], range(3), workers=2, progress=lambda *step: told.append(step))
-    for _ in range(2):
-        assert [len(one) for one in stream.patches()] == [40, 40, 40]
-    assert told == 2 * [("bank", done, 3) for done in (1, 2, 3)]
 
 
 def test_patches_are_taken_and_joined_with_their_origin() -> None:

@@ -7,7 +7,7 @@ import pytest
 from plain_selection import doubles
 
 from mhpatchcore import reference
-from mhpatchcore.bank.kmeans import mini_batch_kmeans
+from mhpatchcore.bank.constructors import mini_batch_kmeans
 from mhpatchcore.bank.patches import CENTROID, Patches, Stream, grid_origin
 
 GRID = (5, 6)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from cli_runs import Run, assert_one_line_error, graphs, run, write_vials  # noqa: F401 (fixtures)
+from process_executor import Processes
 from remote_places import BUCKET, s3_server, upload
 from small_detector import small_detector, with_threshold
 
@@ -19,7 +20,7 @@ from mhpatchcore import Detector
 from mhpatchcore.batch import scoring
 from mhpatchcore.batch.table import RECORD
 from mhpatchcore.errors import ImageError, ModelFileError, UserError
-from mhpatchcore.fitting.executor import Processes, Threads
+from mhpatchcore.fitting.execution import Threads
 from mhpatchcore.inputs.sources import content_hash, list_images
 
 parquet = pytest.importorskip("pyarrow.parquet")

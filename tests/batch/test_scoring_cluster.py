@@ -20,7 +20,7 @@ from mhpatchcore import Detector
 from mhpatchcore.batch import scoring
 from mhpatchcore.errors import UserError
 from mhpatchcore.fitting.dask_executor import DaskExecutor
-from mhpatchcore.fitting.executor import Threads
+from mhpatchcore.fitting.execution import Threads
 
 parquet = pytest.importorskip("pyarrow.parquet")
 
@@ -71,11 +71,11 @@ def test_workers_that_see_other_images_are_refused(line: Path, tmp_path: Path) -
 
     image.write_bytes((line / "plant/cap/200.png").read_bytes())
     with pytest.raises(UserError, match=r"worker tcp://127.0.0.1:1 of the cluster does not see .*1.png"):
-        DaskExecutor(Client()).check(None, image)
+        DaskExecutor(Client()).check(None, image, print)
     Client.run = lambda self, task, *arguments: {}  # type: ignore[method-assign]
     with pytest.raises(UserError, match="the cluster has no workers"):
-        DaskExecutor(Client()).check(None, image)
-    Threads(1).check(None, image)
+        DaskExecutor(Client()).check(None, image, print)
+    Threads(1).check(None, image, print)
 
 
 def test_a_cluster_makes_the_same_models(run: Run, line: Path, tmp_path: Path) -> None:  # noqa: F811

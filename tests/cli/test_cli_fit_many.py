@@ -9,14 +9,15 @@ from pathlib import Path
 
 import pytest
 from cli_runs import Run, assert_one_line_error, files_below, graphs, run, write_vials  # noqa: F401 (fixtures)
+from process_executor import Processes
 from remote_places import BUCKET, s3_server, upload
 from same_model import assert_same_model
 
 from mhpatchcore import Config, Detector
 from mhpatchcore.batch import many
-from mhpatchcore.batch.page import render
+from mhpatchcore.batch.many import render
 from mhpatchcore.config import parse_sizes
-from mhpatchcore.fitting.executor import Processes, Threads
+from mhpatchcore.fitting.execution import Threads
 
 SMALL = ("--augment", "none", "--size", "64", "-K", "50", "--local-rows", "32", "-q")
 CONFIG = Config(augment="none", sizes=parse_sizes("64"), K=50, m_c=32)

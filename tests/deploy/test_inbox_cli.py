@@ -105,7 +105,7 @@ def test_wrong_usage_is_one_line(run: Run, labelled: Path, tmp_path: Path) -> No
     assert_one_line_error(run("inbox", "preview", "forget", labelled), 2, "learn or teach or recalibrate")
     assert_one_line_error(run("inbox", "learn", labelled, "--id", 4), 2, "part 4 is a defect")
     assert_one_line_error(run("inbox", "undo", labelled), 2, "no earlier version")
-    assert_one_line_error(run("inbox", "recalibrate", labelled, "--false-alarm", "2"), 2, "between 0 and 1")
+    assert_one_line_error(run("inbox", "recalibrate", labelled, "--false-alarm", "2"), 2, "between 0 and 0.5")
     torn = tmp_path / "torn.png"
     torn.write_bytes(b"torn")
     assert_one_line_error(run("inbox", "add", labelled, "good", torn), 3, "torn.png")

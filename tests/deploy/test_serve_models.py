@@ -21,7 +21,7 @@ from mhpatchcore.deploy.inbox.versions import sha256_of, versions
 from mhpatchcore.deploy.serve import registry
 from mhpatchcore.deploy.serve.app import create_app
 from mhpatchcore.deploy.serve.registry import Registry
-from mhpatchcore.model.product import OtherProductError
+from mhpatchcore.model.history import OtherProductError
 
 __all__ = ["graphs", "run"]  # fixtures
 

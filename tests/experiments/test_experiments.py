@@ -17,9 +17,8 @@ from sklearn.metrics import roc_auc_score
 from small_detector import PIXELS
 
 from mhpatchcore.demo.dataset import write_demo_dataset
-from mhpatchcore.experiments import grid
-from mhpatchcore.experiments.cell import CellSpec, run_cell
-from mhpatchcore.experiments.grid import NOT_IN_CSV, Outcome, read_rows, run_grid
+from mhpatchcore.experiments import cells as grid
+from mhpatchcore.experiments.cells import NOT_IN_CSV, CellSpec, Outcome, read_rows, run_cell, run_grid
 from mhpatchcore.experiments.ladder import LADDER, STREAM
 from mhpatchcore.presets import OPEN_NETWORK, PAPER, PRESETS
 
@@ -75,7 +74,7 @@ def test_a_failing_cell_is_reported_and_the_others_go_on(finished: tuple[list[Ou
         f"figures/01--{preset}/{name}.{suffix}"
         for preset in ("mh", "patchcore")
         for name in FIGURES
-        for suffix in ("png", "svg")
+        for suffix in (("png",) if name in ("clear", "hard") else ("png", "svg"))
     ]
     assert files_below(folder) == ["cells.csv", "cells.json", *cells, *figures, "phases.csv"]
 
@@ -193,7 +192,7 @@ def test_a_cell_without_its_files_runs_again(
     spec = spec_of(data / "01", "patchcore")
     monkeypatch.setattr(grid, "_run", lambda spec, folder: Outcome(spec, made_up(), fresh=True))
     assert not run_grid([spec], folder)[0].fresh
-    (folder / "figures" / spec.name / "hard.svg").unlink()
+    (folder / "figures" / spec.name / "hard.png").unlink()
     assert run_grid([spec], folder)[0].fresh
 
 

@@ -22,7 +22,7 @@ from mhpatchcore.experiments.ladder import (
     write_ladder,
 )
 from mhpatchcore.experiments.published import FAMILIES, PUBLISHED, dataset_table, reproduction_tables
-from mhpatchcore.experiments.table import Entry, Table, best_marked, write_formats
+from mhpatchcore.experiments.showing import Entry, Table, best_marked, write_formats
 from mhpatchcore.experiments.tables import GEORES, MAIN, auroc_and_memory, paper_tables, write_tables
 from mhpatchcore.presets import LADDER_SIZES, PAPER, PRESETS
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from process_executor import Processes
 from same_model import assert_same_model
 
 from mhpatchcore import Config, Detector, Execution
 from mhpatchcore.fitting.augmenting import MOST_IMAGES, to_be_tried
-from mhpatchcore.fitting.executor import Processes
 from mhpatchcore.inputs.turns import EVERY_TURN, TURNS
 
 SIDE = 96

@@ -17,9 +17,9 @@ from small_detector import vials
 
 from mhpatchcore import Config, Detector, Execution
 from mhpatchcore.config import CHOICES
-from mhpatchcore.fitting import banking, plan
-from mhpatchcore.fitting.executor import Threads
-from mhpatchcore.fitting.plan import runs_of
+from mhpatchcore.fitting import trees
+from mhpatchcore.fitting.execution import Threads
+from mhpatchcore.fitting.trees import runs_of
 from mhpatchcore.runtime.parallel import tree_nodes, whole_subtrees
 
 SMALL = Config(augment="none", sizes=64, K=60, m_c=20, layers=("block2", "block4"), chunk_images=1)
@@ -46,8 +46,8 @@ class Far:
 @pytest.fixture
 def small_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs of 16 chunks, and nodes merged far away, though there are few."""
-    monkeypatch.setattr(plan, "RUNS_PER_WORKER", 0.5)
-    monkeypatch.setattr(banking, "MERGED", 4)
+    monkeypatch.setattr(trees, "RUNS_PER_WORKER", 0.5)
+    monkeypatch.setattr(trees, "MERGED", 4)
 
 
 @pytest.mark.parametrize("fan_in", [2, 3, 4])
@@ -87,13 +87,10 @@ def test_far_away_the_model_is_the_same(constructor: str, small_runs: None, tmp_
 def test_only_small_things_travel(small_runs: None) -> None:
     far = Far([])
     Detector.fit(vials(0, N), SMALL, execution=Execution(executor=far))
-    moments = 8 * 64**2
-    assert max(far.travelled) < moments + 16 * 2_000
+    assert max(far.travelled) < 16 * 2_000
 
 
-def test_a_chunk_without_readable_images_keeps_its_place_in_the_tree(
-    tmp_path: Path, small_runs: None
-) -> None:
+def test_images_that_cannot_be_read_change_nothing_else(tmp_path: Path, small_runs: None) -> None:
     for i, picture in enumerate(vials(0, N)):
         Image.fromarray(picture).save(tmp_path / f"{i:02d}.png")
     for i in (0, 5, 17):

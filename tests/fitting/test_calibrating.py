@@ -16,12 +16,11 @@ from mhpatchcore.backbone.session import aligned_rows
 from mhpatchcore.calibration.deciding_patches import NOT_LEARNT, PER_MAP
 from mhpatchcore.fitting.calibrating import (
     banked,
-    calibration_shares,
-    held_out_images,
     rescored_images,
 )
+from mhpatchcore.fitting.extraction import calibration_shares, held_out_images
 from mhpatchcore.inputs.loading import load_views
-from mhpatchcore.model.value import Previous
+from mhpatchcore.model.value import Model
 
 SMALL = Config(augment="none", sizes=96, K=300, m_c=64)
 N = 12
@@ -159,12 +158,12 @@ def test_an_image_that_has_all_rows_of_the_bank_cannot_be_scored_again(detector:
     assert len(found) == N - 1
 
 
-def previous(learnt: int, n: int, deciding: bool = True) -> Previous:
+def previous(learnt: int, n: int, deciding: bool = True) -> Model:
     """A model that has learnt from so many images and was calibrated by n."""
-    one = Previous.of(Detector.fit(vials(0, 2), Config(sizes=64, K=20, layers=("block2",))).model)
+    one = Detector.fit(vials(0, 2), Config(sizes=64, K=20, layers=("block2",))).model
     kept = one.calibration.deciding if deciding else ()
     calibration = replace(one.calibration, scores=np.arange(n, dtype=np.float32), deciding=kept)
-    return replace(one, calibration=calibration, learnt=learnt)
+    return replace(one, calibration=calibration, n_learnt=learnt)
 
 
 def test_images_count_in_proportion_to_what_was_learnt() -> None:

@@ -17,7 +17,7 @@ from small_detector import vials
 
 from mhpatchcore import Config, Detector, Execution, UserError
 from mhpatchcore.config import CHOICES
-from mhpatchcore.fitting import describing, plan
+from mhpatchcore.fitting import describing, trees
 from mhpatchcore.fitting.checks import ImageChecks
 from mhpatchcore.fitting.dask_executor import DaskExecutor
 from mhpatchcore.runtime.store import Store
@@ -61,7 +61,7 @@ def cluster() -> Iterator[DaskExecutor]:
 @pytest.fixture
 def small_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs of 16 chunks, though there are few."""
-    monkeypatch.setattr(plan, "RUNS_PER_WORKER", 0.5)
+    monkeypatch.setattr(trees, "RUNS_PER_WORKER", 0.5)
 
 
 def scaled(cluster: DaskExecutor, workers: int) -> None:
@@ -86,7 +86,7 @@ def test_the_file_is_the_same_with_any_number_of_workers(
     expected = file_of(Detector.fit(folder, SMALL), tmp_path / "plain.mhpc", monkeypatch)
     for workers, most in ((2, 4), (4, 0.5), (1, 4)):
         scaled(cluster, workers)
-        monkeypatch.setattr(plan, "RUNS_PER_WORKER", most)
+        monkeypatch.setattr(trees, "RUNS_PER_WORKER", most)
         detector = Detector.fit(folder, SMALL, client=cluster.client)
         assert file_of(detector, tmp_path / "far.mhpc", monkeypatch) == expected
     scaled(cluster, 2)
@@ -113,14 +113,14 @@ def test_suspects_and_coverage_are_the_same(cluster: DaskExecutor, small_runs: N
 
 def slow_down(seconds: float) -> None:
     """On a worker: every chunk takes longer from now on."""
-    real: Callable[..., Any] = getattr(describing, "_real", describing._described)
+    real: Callable[..., Any] = getattr(describing, "_real", describing.describe)
     describing._real = real  # type: ignore[attr-defined]
 
     def slow(*arguments: Any) -> Any:
         time.sleep(seconds)
         return real(*arguments)
 
-    describing._described = slow
+    describing.describe = slow
 
 
 def test_a_killed_worker_and_a_slow_one_change_nothing(

@@ -8,9 +8,10 @@ from functools import partial
 
 import numpy as np
 import pytest
+from process_executor import Processes
 from threadpoolctl import threadpool_info
 
-from mhpatchcore.fitting.executor import Executor, Processes, Threads
+from mhpatchcore.fitting.execution import Executor, Threads
 
 
 def scaled(factor: int, x: int) -> int:

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from process_executor import Processes
 from same_model import assert_same_model
 from sklearn.covariance import ledoit_wolf_shrinkage
 from small_detector import vials
@@ -19,8 +20,7 @@ from mhpatchcore.config import CHOICES, Config
 from mhpatchcore.demo.dataset import vial_image
 from mhpatchcore.detector import Detector
 from mhpatchcore.errors import ImageError, UserError
-from mhpatchcore.fitting.execution import Execution
-from mhpatchcore.fitting.executor import Processes, Threads
+from mhpatchcore.fitting.execution import Execution, Threads
 from mhpatchcore.inputs.loading import load_views
 from mhpatchcore.metric import shrinkage
 from mhpatchcore.metric.moments import Moments

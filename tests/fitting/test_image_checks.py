@@ -12,8 +12,8 @@ from same_model import assert_same_model
 from mhpatchcore import Config, Detector, Execution, UserError
 from mhpatchcore.demo.dataset import vial_image
 from mhpatchcore.fitting.checks import LEVELS, ImageChecks, parse_exclusion, second_image
-from mhpatchcore.scoring.combining import combined_peak
 from mhpatchcore.scoring.graph import EXCLUDED
+from mhpatchcore.scoring.score import combined_peak
 
 SMALL = Config(augment="none", sizes=96, K=300, m_c=64, chunk_images=4)
 ODD = (5, 12)

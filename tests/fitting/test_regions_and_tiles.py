@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from process_executor import Processes
 from same_model import assert_same_model
 from small_detector import vials
 
@@ -16,7 +17,6 @@ from mhpatchcore import Config, Detector, Execution
 from mhpatchcore.errors import ImageError, UserError
 from mhpatchcore.fitting.calibrating import banked, calibrated_by, rescored_images
 from mhpatchcore.fitting.checks import ImageChecks
-from mhpatchcore.fitting.executor import Processes
 from mhpatchcore.inputs.loading import load_views
 from mhpatchcore.inputs.regions import Polygons
 from mhpatchcore.metric.moments import Moments

@@ -241,11 +241,11 @@ def test_what_cannot_be_is_refused_in_one_line(content: bytes, tmp_path: Path, c
         (NUMBERS["a row beyond the grid"], "outside of the grid"),
         (NUMBERS["an image that there is not"], "unknown images"),
         (TABLES["no tensor 0.graph"], "0.graph"),
-        (TABLES["another tensor"], "extra is no part of a model"),
+        (TABLES["another tensor"], "extra does not belong to a model"),
         (TABLES["no config.sigma"], "sigma is missing"),
         (setting("config", "colour", to="red"), "colour"),
         (setting("calibration", "false_alarm", to=0.5), "rates differ"),
-        (GRAPHS["no ONNX"], "no ONNX graph"),
+        (GRAPHS["no ONNX"], "not an ONNX graph"),
         (GRAPHS["maps of another size than told"], "does not run"),
     ],
 )

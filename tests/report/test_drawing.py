@@ -7,7 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from small_detector import small_detector
 
+from mhpatchcore.demo.dataset import vial_image
 from mhpatchcore.inputs.views import View
 from mhpatchcore.report import drawing
 from mhpatchcore.report.drawing import (
@@ -159,3 +161,12 @@ def test_gray_and_deep_images_can_be_drawn() -> None:
 def test_a_contact_sheet_has_a_strip_for_every_picture() -> None:
     sheet = contact_sheet([("one", image()), ("two", image())], width=160)
     assert sheet.shape == (2 * (120 + 22), 160, 3)
+
+
+def test_where_the_truth_is_known_it_is_drawn_beside_the_image() -> None:
+    pixels, truth = vial_image(1, "scratch", pixels=128)
+    sheet = panels(pixels, small_detector().score(pixels), truth=truth)
+    assert sheet.shape == (128, 4 * 128 + 3 * SEPARATOR, 3)
+    plain, drawn = sheet[:, :128], sheet[:, 128 + SEPARATOR :][:, :128]
+    differs = (plain != drawn).any(axis=2)
+    assert np.array_equal(plain, pixels) and differs.any() and not differs[truth].any()

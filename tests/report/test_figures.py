@@ -13,10 +13,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 from PIL import Image
-from small_detector import small_detector
 
-from mhpatchcore.demo.dataset import vial_image
-from mhpatchcore.experiments.showing import Example, qualitative_figure
 from mhpatchcore.report.figures import (
     LOOKS,
     Cost,
@@ -143,39 +140,3 @@ def test_every_configuration_of_a_pareto_figure_is_told_apart() -> None:
     assert [name.removesuffix(" *") for name in named if name.endswith("*")] == [
         cost.label for cost in COSTS if cost in pareto_front(COSTS)
     ]
-
-
-def test_qualitative_grid_has_a_row_of_panels_for_each_example() -> None:
-    tall, wide = vial_image(1, "scratch", pixels=128)[0][:, 32:96], vial_image(2, pixels=128)[0][:64]
-    examples = [
-        Example(name, pixels, small_detector().score(pixels))
-        for name, pixels in (("tall", tall), ("wide", wide))
-    ]
-    figure = qualitative_figure(examples)
-    assert figure_bytes(figure, "png")
-    panels = [axes.images[0].get_array().shape for axes in figure.axes]  # type: ignore[union-attr]
-    assert panels == [(128, 64, 3)] * 3 + [(64, 128, 3)] * 3
-    assert [axes.get_ylabel() for axes in figure.axes[::3]] == ["tall", "wide"]
-
-
-def test_where_the_truth_is_known_it_is_drawn() -> None:
-    pixels, truth = vial_image(1, "scratch", pixels=128)
-    good = vial_image(2, pixels=128)[0]
-    result = small_detector().score(pixels)
-    figure = qualitative_figure([Example("bad", pixels, result, truth), Example("good", good, result)])
-    panels = [np.asarray(axes.images[0].get_array()) for axes in figure.axes]
-    assert [axes.get_title("left") for axes in figure.axes[:4]] == [
-        "image",
-        "ground truth",
-        "heatmap",
-        "segmentation",
-    ]
-    drawn_on = (panels[1] != panels[0]).any(axis=2)
-    assert drawn_on.any() and not drawn_on[truth].any()
-    assert np.array_equal(panels[4], panels[5])  # nothing is drawn on a good part
-
-
-def test_large_images_are_made_small_for_print() -> None:
-    pixels = vial_image(1, "scratch", pixels=400)[0]
-    figure = qualitative_figure([Example("large", pixels, small_detector().score(pixels))])
-    assert np.asarray(figure.axes[0].images[0].get_array()).shape == (256, 256, 3)

@@ -53,20 +53,15 @@ def test_a_phase_that_fails_is_measured_all_the_same() -> None:
     assert [phase.name for phase in costs.phases] == ["bank"]
 
 
-def test_costs_are_charged_to_the_phase_that_causes_them() -> None:
+def test_what_is_stored_is_counted_for_its_phase() -> None:
     costs = Costs()
     with costs.phase("extract"):
-        started = time.thread_time()
-        sum(range(3_000_000))
-        costs.move(time.thread_time() - started, "extract", "moments")
         costs.stored("extract", 1000)
         costs.stored("extract", 500)
     for name in ("moments", "extract"):
         with costs.phase(name):
             pass
-    first, moments, second = costs.phases
-    assert moments.cpu_seconds > 0.02 > first.cpu_seconds > -0.02
-    assert (first.bytes_stored, moments.bytes_stored, second.bytes_stored) == (1500, 0, 0)
+    assert [phase.bytes_stored for phase in costs.phases] == [1500, 0, 0]
 
 
 def test_cpu_time_counts_children() -> None:

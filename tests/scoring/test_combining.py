@@ -7,8 +7,8 @@ import pytest
 from plain_scoring import smoothed
 
 from mhpatchcore.inputs.views import View
-from mhpatchcore.scoring.combining import combined_peak, combined_score
 from mhpatchcore.scoring.maps import ViewScores, combined_map
+from mhpatchcore.scoring.score import combined_peak, combined_score
 
 HEIGHT, WIDTH = 96, 150
 

@@ -79,7 +79,8 @@ def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
         cwd=ROOT, env=os.environ | {"NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True,
     )  # fmt: skip
     assert built.returncode == 0, built.stderr
-    assert "--false-alarm" in (tmp_path / "reference" / "commands.html").read_text(encoding="utf-8")
+    commands = (tmp_path / "reference" / "commands.html").read_text(encoding="utf-8")
+    assert "--false-alarm" in commands and "--shrinkage" in commands and "--cluster" in commands
     assert "calibration_images" in (tmp_path / "reference" / "settings.html").read_text(encoding="utf-8")
     assert "deadline_ms" in (tmp_path / "reference" / "http.html").read_text(encoding="utf-8")
     assert "exclude_suspicious" in (tmp_path / "reference" / "python.html").read_text(encoding="utf-8")

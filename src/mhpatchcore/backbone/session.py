@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from mhpatchcore.backbone.device import providers
 from mhpatchcore.errors import WeightsError, in_one_line
 from mhpatchcore.runtime.arrays import Array, Floats, resized
 from mhpatchcore.runtime.parallel import available_cores, give_back
@@ -130,7 +131,7 @@ def check_sees(backbone: Backbone) -> None:
 
 
 def make_session(graph: bytes, threads: int = 0) -> Any:
-    """An ONNX Runtime CPU session; `threads` = 0 takes all cores."""
+    """A session of ONNX Runtime on the device in use; `threads` = 0 takes all cores of a CPU."""
     ort = silent_onnx_runtime()
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads or available_cores()
@@ -139,7 +140,7 @@ def make_session(graph: bytes, threads: int = 0) -> Any:
     # idle threads that spin take the core from decoding, BLAS and other sessions (and gained nothing when measured)
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.enable_mem_pattern = False  # a second block of activations, for no time that could be measured
-    session = ort.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+    session = ort.InferenceSession(graph, options, providers=providers(options.intra_op_num_threads))
     give_back()  # loading leaves more free memory behind than the weights take
     return session
 

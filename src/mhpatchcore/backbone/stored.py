@@ -15,7 +15,7 @@ from mhpatchcore.runtime.store import Store
 
 
 @dataclass(frozen=True, slots=True)
-class Located:
+class StoredView:
     """A view in the store: the index of its image in the model and its number there, its entry and position.
 
     `where` it lies in the image; `masked` says that only some of its patches count, and `turn` how a copy is turned,
@@ -40,8 +40,8 @@ class StoredImage:
     """
 
     image: int
-    scales: tuple[tuple[Located, ...], ...]
-    copies: tuple[tuple[Located, ...], ...]
+    scales: tuple[tuple[StoredView, ...], ...]
+    copies: tuple[tuple[StoredView, ...], ...]
     sha256: str
     thumbnail: Floats
     measures: Floats
@@ -60,7 +60,7 @@ class StoredImage:
         return replace(self, image=image, scales=scales, copies=copies)
 
     @property
-    def every_view(self) -> Iterator[Located]:
+    def every_view(self) -> Iterator[StoredView]:
         """Its views and copies at all scales."""
         return (view for views in (*self.scales, *self.copies) for view in views)
 
@@ -70,30 +70,30 @@ class StoredImage:
         return replace(self, copies=tuple(copies))
 
 
-def views_at(scale: int, images: Iterable[StoredImage]) -> list[Located]:
+def views_at(scale: int, images: Iterable[StoredImage]) -> list[StoredView]:
     """All views of these images at one scale, with their copies."""
     return [view for image in images for view in (*image.scales[scale], *image.copies[scale])]
 
 
-def stored_maps(store: Store, view: Located) -> list[Array]:
+def stored_maps(store: Store, view: StoredView) -> list[Array]:
     """The layers (C_l, h_l, w_l) of a view, as halves."""
     layers = store.get(view.entry, ["layers"])["layers"][view.position]
     return list(store.get(view.entry, [layer_name(view.position, layer) for layer in range(layers)]).values())
 
 
-def stored_inside(store: Store, view: Located) -> Mask | None:
+def stored_inside(store: Store, view: StoredView) -> Mask | None:
     """Which patches (h, w) of a view count; None where all do."""
     name = inside_name(view.position)
     return store.get(view.entry, [name])[name] if view.masked else None
 
 
-def aligned(store: Store, chunk: Sequence[Located]) -> Floats:
+def aligned(store: Store, chunk: Sequence[StoredView]) -> Floats:
     """Descriptors (n, d) of all patches of some views that count."""
     rows = [counting(aligned_rows(stored_maps(store, view)), stored_inside(store, view)) for view in chunk]
     return np.concatenate(rows)
 
 
-def raw_rows(store: Store, wanted: tuple[Located, Indices]) -> Array:
+def raw_rows(store: Store, wanted: tuple[StoredView, Indices]) -> Array:
     """Descriptors (n, d), as halves, of some cells (n,) of one view's grid."""
     view, cells = wanted
     return aligned_rows(stored_maps(store, view))[cells].astype(np.float16)

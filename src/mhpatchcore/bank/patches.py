@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any, Self
@@ -12,7 +12,7 @@ import numpy as np
 from mhpatchcore.runtime.arrays import Array, Floats, Indices
 from mhpatchcore.runtime.parallel import ordered_map, tree_nodes
 
-CENTROID = -1  # in place of the image, where a row is no single patch
+CENTROID = -1  # in place of the image, where a row is not a single patch
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,46 +61,39 @@ class Growth:
 
 @dataclass(frozen=True, eq=False)
 class Stream:
-    """A stream of patches that can be read again, chunk by chunk.
+    """So many chunks of patches, which can be read again.
 
-    `read` gives the patches of a chunk and `chunks` are what it takes. `earlier` are the banks of models that are to
-    grow: rows which stand for patches that cannot be read any more. `grown` may carry out trees elsewhere.
+    `patches()` gives those of every chunk, in order, and `nodes(growth)` what remains of a tree over all chunks, the
+    largest nodes first. `earlier` are the banks of models that are to grow: rows which stand for patches that cannot be
+    read any more. `select_progress(chosen, K)` hears of a long selection.
     """
 
-    read: Callable[[Any], Patches]
-    chunks: Sequence[Any]
+    chunks: int
+    patches: Callable[[], Iterable[Patches]]
+    nodes: Callable[[Growth], list[Patches]]
     earlier: tuple[Patches, ...] = ()
     workers: int = 1
-    progress: Callable[[str, int, int], None] = lambda phase, done, total: None
-    grown: Callable[[Growth, Callable[[int], None]], list[Patches]] | None = None
-
-    def patches(self) -> Iterator[Patches]:
-        """The patches of every chunk, in order, here."""
-        return self._told(ordered_map(self.read, self.chunks, self.workers))
-
-    def nodes(self, growth: Growth) -> list[Patches]:
-        """What remains of a tree over all chunks, the largest nodes first."""
-        if self.grown is not None:
-            return self.grown(growth, self._advance)
-        summaries = ordered_map(partial(_summary, self.read, growth), self.chunks, self.workers)
-        close = partial(growth.close, workers=self.workers)
-        return tree_nodes(self._told(summaries), growth.fan_in, _joined, close)
-
-    def select_progress(self, done: int, total: int) -> None:
-        self.progress("select", done, total)
-
-    def _told(self, results: Iterable[Patches]) -> Iterator[Patches]:
-        for done, result in enumerate(results, start=1):
-            yield result
-            self._advance(done)
-
-    def _advance(self, done: int) -> None:
-        self.progress("bank", done, len(self.chunks))
+    select_progress: Callable[[int, int], None] | None = None
 
     @staticmethod
-    def of(chunks: Sequence[Patches], workers: int = 1, earlier: tuple[Patches, ...] = ()) -> Stream:
-        """A stream over chunks held in memory."""
-        return Stream(itself, chunks, earlier, workers)
+    def of(
+        chunks: Sequence[Any],
+        workers: int = 1,
+        earlier: tuple[Patches, ...] = (),
+        read: Callable[[Any], Patches] = lambda chunk: chunk,
+    ) -> Stream:
+        """A stream over chunks of which `read` gives the patches; without it they are patches in memory."""
+
+        def nodes(growth: Growth) -> list[Patches]:
+            summaries = ordered_map(lambda chunk: growth.summary(read(chunk)), chunks, workers)
+            return tree_nodes(summaries, growth.fan_in, join, partial(growth.close, workers=workers))
+
+        return Stream(len(chunks), lambda: ordered_map(read, chunks, workers), nodes, earlier, workers)
+
+
+def join(one: Patches, other: Patches) -> Patches:
+    """The patches of two nodes, one after the other."""
+    return Patches.concat([one, other])
 
 
 def grid_origin(images: Sequence[int], grid: tuple[int, int], view: int = 0) -> Indices:
@@ -109,15 +102,3 @@ def grid_origin(images: Sequence[int], grid: tuple[int, int], view: int = 0) -> 
     image, row, column = np.meshgrid(images, np.arange(height), np.arange(width), indexing="ij")
     columns = [image.ravel(), np.full(image.size, view), row.ravel(), column.ravel()]
     return np.stack(columns, axis=1).astype(np.int32)
-
-
-def _summary(read: Callable[[Any], Patches], growth: Growth, chunk: Any) -> Patches:
-    return growth.summary(read(chunk))
-
-
-def _joined(one: Patches, other: Patches) -> Patches:
-    return Patches.concat([one, other])
-
-
-def itself(chunk: Patches) -> Patches:
-    return chunk

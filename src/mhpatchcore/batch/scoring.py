@@ -15,13 +15,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 from mhpatchcore.batch.table import Table
 from mhpatchcore.detector import Detector
 from mhpatchcore.errors import ImageError, ModelFileError
-from mhpatchcore.fitting.executor import Executor, Threads
-from mhpatchcore.fitting.plan import cut
+from mhpatchcore.fitting.execution import Executor, Threads, silent
+from mhpatchcore.fitting.tasks import cut
 from mhpatchcore.inputs.files import absolute_name, states_of
 from mhpatchcore.inputs.sources import ImageLike, content_hash, fetched
 from mhpatchcore.model.file import from_bytes, read_file
@@ -61,19 +61,20 @@ class Batch:
         return Table(self.out)
 
 
+class Job(NamedTuple):
+    """An image, and where its pictures go, if anywhere."""
+
+    source: str
+    heatmap: str | None = None
+    mask: str | None = None
+
+
 @dataclass(frozen=True)
 class Part:
-    """Images that make one file, and where their pictures go: a path for each, or none at all."""
+    """Images that make one file of the table."""
 
     number: int
-    images: tuple[str, ...]
-    heatmaps: tuple[str, ...] = ()
-    masks: tuple[str, ...] = ()
-
-    def only(self, some: Sequence[int]) -> Part:
-        """Some of its images."""
-        lists = (self.images, self.heatmaps, self.masks)
-        return Part(self.number, *(tuple(one[i] for i in some) if one else () for one in lists))
+    jobs: tuple[Job, ...]
 
 
 @dataclass(frozen=True)
@@ -96,15 +97,15 @@ def score_batch(
 
     Pictures go where `heatmaps` and `masks` say, by the images' names. In the table names are absolute.
     """
-    parts = [
-        Part(
-            number, tuple(map(absolute_name, some)), *(_pictures(some, paths) for paths in (heatmaps, masks))
-        )
-        for number, some in enumerate(cut(images, PART))
-    ]
+
+    def job(image: str | Path) -> Job:
+        places = (absolute_name(paths[str(image)]) if paths else None for paths in (heatmaps, masks))
+        return Job(absolute_name(image), *places)
+
+    parts = [Part(number, tuple(map(job, some))) for number, some in enumerate(cut(images, PART))]
     if isinstance(executor, Threads):  # one part after the other, on all cores
         batch, executor = replace(batch, threads=executor.workers), Threads(1)
-    executor.check(None, parts[0].images[0] if parts else None)
+    executor.check(None, parts[0].jobs[0].source if parts else None, silent)
     record = {"layout": LAYOUT, "model": batch.sha256, "images": len(images), "parts": len(parts)}
     batch.table.begin(record)
     yield from executor.map(partial(score_part, batch), parts)
@@ -119,11 +120,11 @@ def score_part(batch: Batch, part: Part) -> Done:
     key, table = _key(batch, part), batch.table
     rows = table.rows(part.number, key)
     if rows is None:
-        rows = _rows(batch, part)
+        rows = _rows(batch, part.jobs)
         table.write(part.number, rows, key)
         return _done(rows, len(rows))
     broken = [i for i, row in enumerate(rows) if row["verdict"] == UNREADABLE]
-    again = zip(broken, _rows(batch, part.only(broken)), strict=True) if broken else ()
+    again = zip(broken, _rows(batch, [part.jobs[i] for i in broken]), strict=True) if broken else ()
     better = {i: row for i, row in again if row["verdict"] != UNREADABLE}
     if better:
         rows = [better.get(i, row) for i, row in enumerate(rows)]
@@ -135,48 +136,28 @@ def _done(rows: Sequence[Mapping[str, Any]], scored: int) -> Done:
     return Done(len(rows), dict(Counter(row["verdict"] for row in rows)), scored)
 
 
-def _pictures(images: Sequence[str | Path], paths: Mapping[str, Path] | None) -> tuple[str, ...]:
-    return tuple(absolute_name(paths[str(image)]) for image in images) if paths else ()
-
-
-def _rows(batch: Batch, part: Part) -> list[dict[str, Any]]:
-    detector = batch.detector
-    jobs = [
-        _Job(image, *(paths[i] if paths else None for paths in (part.heatmaps, part.masks)))
-        for i, image in enumerate(part.images)
-    ]
+def _rows(batch: Batch, jobs: Sequence[Job]) -> list[dict[str, Any]]:
     elsewhere = any(url_of(job.source) for job in jobs)
     ready = ordered_map(_with_content, jobs, FETCHED_AT_ONCE) if elsewhere else map(_with_content, jobs)
-    return list(ordered_map(partial(_row, detector, batch.full_size), ready, batch.threads))
+    return list(ordered_map(partial(_row, batch.detector, batch.full_size), ready, batch.threads))
 
 
-@dataclass(frozen=True, eq=False)
-class _Job:
-    """An image and where its pictures go; its content or why it cannot be had."""
-
-    source: str
-    heatmap: str | None
-    mask: str | None
-    content: ImageLike | ImageError | None = None
-
-
-def _with_content(job: _Job) -> _Job:
-    """Files elsewhere are asked for ahead, so that no core waits for the network."""
-    if not url_of(job.source):
-        return job
+def _with_content(job: Job) -> tuple[Job, ImageLike | ImageError]:
+    """An image and its content, or why it cannot be had: files elsewhere are asked for ahead, so that no core waits."""
     try:
-        return replace(job, content=fetched(job.source))
+        return job, fetched(job.source) if url_of(job.source) else job.source
     except ImageError as error:
-        return replace(job, content=error)
+        return job, error
 
 
-def _row(detector: Detector, full_size: bool, job: _Job) -> dict[str, Any]:
+def _row(detector: Detector, full_size: bool, given: tuple[Job, ImageLike | ImageError]) -> dict[str, Any]:
     started = perf_counter()
-    row: dict[str, Any] = {"image": str(job.source), "verdict": UNREADABLE, "error": None}
+    job, content = given
+    row: dict[str, Any] = {"image": job.source, "verdict": UNREADABLE, "error": None}
     try:
-        if isinstance(job.content, ImageError):
-            raise job.content
-        image = fetched(job.source if job.content is None else job.content)
+        if isinstance(content, ImageError):
+            raise content
+        image = fetched(content)
         row["sha256"] = content_hash(image)
         result = next(detector.score_many([image], workers=1))
         assert result is not None
@@ -199,12 +180,13 @@ def _columns(result: Result) -> dict[str, Any]:
 
 def _key(batch: Batch, part: Part) -> str:
     """All that decides a part's content."""
-    pictures = [part.heatmaps, part.masks, batch.full_size]
-    parts = [LAYOUT, batch.sha256, part.images, states_of(part.images), pictures]
+    states = states_of([job.source for job in part.jobs])
+    parts = [LAYOUT, batch.sha256, part.jobs, states, batch.full_size]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
-def _loaded(model: str, sha256: str) -> Detector:
+@Memoised
+def _detectors(model: str, sha256: str) -> Detector:
     try:
         content, name = read_file(Path(model))
     except ModelFileError as error:
@@ -212,6 +194,3 @@ def _loaded(model: str, sha256: str) -> Detector:
     if hashlib.sha256(content).hexdigest() != sha256:
         raise ModelFileError(f"{name} is not the same file for every worker: copy it again")
     return Detector(from_bytes(content, name))
-
-
-_detectors = Memoised(_loaded)

@@ -1,7 +1,7 @@
 """A table in a folder of Parquet files: results/part-00000.parquet and so on, and a record of what has made it.
 
 Every part holds a key of all that it was made of. Tools for tables read the folder as one; names that begin with _ are
-nothing to them.
+ignored by them.
 """
 
 from __future__ import annotations

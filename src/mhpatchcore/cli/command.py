@@ -23,8 +23,7 @@ from mhpatchcore.cli.options import RUN
 from mhpatchcore.config import SETTINGS
 from mhpatchcore.detector import Detector
 from mhpatchcore.errors import ImageError
-from mhpatchcore.fitting.execution import Execution
-from mhpatchcore.fitting.executor import Executor, Threads
+from mhpatchcore.fitting.execution import Execution, Executor, Threads
 from mhpatchcore.inputs.sources import ImageLike
 from mhpatchcore.result import Result
 from mhpatchcore.runtime.parallel import available_cores

@@ -41,6 +41,7 @@ def evaluate(
     ),
     *,
     run: Run,
+    device: options.Device = None,
 ) -> Answer:
     """Judge a model on labelled images: what it finds, what it misses, which good parts it rejects.
 

@@ -80,7 +80,7 @@ def defects_note(detector: Detector) -> str:
 
 
 def copies_note(detector: Detector) -> str:
-    """Which turned copies of the images were learnt too, and what they cost."""
+    """Which turned copies of the images were learnt as well, and what they cost."""
     augment = detector.config.augment
     views = len(TURNS[augment])
     if views == 1:
@@ -106,7 +106,7 @@ def threshold_note(detector: Detector) -> str:
 
 
 def threshold_lines(detector: Detector, label: str, defects: Sequence[float] | None = None) -> Iterator[str]:
-    """The threshold, what there is to choose from, and a line more where odd images matter."""
+    """The threshold, the table of other rates, and what to know about odd images."""
     yield f"{label}{threshold_note(detector)}"
     indent, calibration = f"{'':{len(label)}}", detector.calibration
     offered = choices(calibration, defects)
@@ -136,7 +136,7 @@ def choice_lines(offered: Sequence[Choice]) -> list[str]:
 
 
 def warn_without_threshold(detector: Detector, path: Path) -> bool:
-    """Say what to do about a model without a threshold; whether it is one."""
+    """Warn of a model without a threshold, with the cure; returns whether it is one."""
     why = detector.model.no_threshold
     if not why:
         return False
@@ -161,8 +161,9 @@ def describe(event: Event) -> str:
     """
     when = event.when.replace("T", " ")[:16]
     who = f", by {event.who}" if event.who else ""
+    on = f", on {event.device}" if event.device != "cpu" else ""
     note = f": {event.note}" if event.note else ""
-    return f"{when} UTC  {_deed(event)} (mhpatchcore {event.version}){who}{note}"
+    return f"{when} UTC  {_deed(event)} (mhpatchcore {event.version}{on}){who}{note}"
 
 
 def _deed(event: Event) -> str:

@@ -32,7 +32,7 @@ from mhpatchcore.runtime.parallel import share_one_heap
 from mhpatchcore.runtime.texts import format_bytes
 from mhpatchcore.runtime.urls import shown
 
-RARE = ("stack", "every", "weights", "defect_masks", "batch", "store_limit", "memory", "cluster")
+RARE = ("device", "stack", "every", "weights", "defect_masks", "batch", "store_limit", "memory", "cluster")
 
 
 @command("workers", "batch", "store", "store_limit", "memory", "skip_broken", rare=RARE)
@@ -63,6 +63,7 @@ def fit(
     defects: Path = options.folder("Known defects, in a folder for each kind: see `mhpatchcore teach`."),
     defect_masks: options.Masks = None,
     run: Run,
+    device: options.Device = None,
     cluster: options.Cluster = None,
 ) -> Answer:
     """Learn what good parts look like and write a model file.

@@ -33,6 +33,7 @@ def fit_many(
     all_good: options.AllGood = False,
     weights: options.Weights = None,
     run: Run,
+    device: options.Device = None,
     cluster: options.Cluster = None,
 ) -> Answer:
     """Learn a model for every product, one for each subfolder, and write a page about them all.
@@ -42,8 +43,7 @@ def fit_many(
     The next run fits only products whose images or settings have changed. A product that cannot be fitted does not
     stop the others.
     """
-    from mhpatchcore.batch.many import Recipe, fit_products, products_in
-    from mhpatchcore.batch.page import write_summary
+    from mhpatchcore.batch.many import Recipe, fit_products, products_in, write_summary
     from mhpatchcore.inputs.files import absolute_name
 
     check_folder(out)

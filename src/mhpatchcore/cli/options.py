@@ -102,6 +102,27 @@ Cluster = Annotated[
         rich_help_panel=RUN,
     ),
 ]
+
+
+def _use_device(name: str | None) -> str | None:
+    if name is None:
+        return None
+    from mhpatchcore.backbone.device import use_device
+
+    return use_device(name)
+
+
+Device = Annotated[
+    str | None,
+    typer.Option(
+        "--device",
+        metavar="auto|cpu|openvino|cuda|tensorrt|directml|coreml",
+        envvar="MHPATCHCORE_DEVICE",
+        callback=_use_device,
+        help="What the network runs on (default: cpu).",
+        rich_help_panel=RUN,
+    ),
+]
 TokenFile = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="A file with the token that every request to the service must carry."),

@@ -12,7 +12,7 @@ from mhpatchcore.errors import ModelFileError, UserError, in_one_line
 from mhpatchcore.inputs.places import SUFFIXES, may_exist, stacked
 from mhpatchcore.inputs.sequences import is_video, video_frames
 from mhpatchcore.model.file import document_of
-from mhpatchcore.model.product import OtherProductError, differ
+from mhpatchcore.model.history import OtherProductError, differ
 from mhpatchcore.runtime.urls import check_writable, shown, url_of
 
 STANDARD_INPUT = Path("-")

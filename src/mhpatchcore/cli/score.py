@@ -25,7 +25,7 @@ from mhpatchcore.runtime.urls import shown
 
 ANOMALY_FOUND, NO_THRESHOLD = 1, 7
 STANDARD_OUTPUT = STANDARD_INPUT
-RARE = ("stack", "every", "full_size", "coco", "explain_all", "normals", "cluster")
+RARE = ("device", "stack", "every", "full_size", "coco", "explain_all", "normals", "cluster")
 
 
 @command("workers", rare=RARE)
@@ -62,6 +62,7 @@ def score(
     fail: bool = typer.Option(False, "--fail", help="Exit with code 1 if any image is rejected."),
     *,
     run: Run,
+    device: options.Device = None,
     cluster: options.Cluster = None,
 ) -> Answer:
     """Score images: how far they are from what the model has learnt, and whether that is too far.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
@@ -31,10 +31,10 @@ def parameters(names: Iterable[str]) -> list[inspect.Parameter]:
     ]
 
 
-def config_of(settings: Path | None, preset: str, **options: Any) -> Config:
-    """The preset, changed by the file, changed by the options that were given."""
+def config_of(settings: Path | None, preset: str = "default", **options: Any) -> Config:
+    """The preset, changed by the TOML file, changed by the options that were given."""
     given = {name: value for name, value in options.items() if value is not None}
-    return settings_from(settings, given, named(preset).config)
+    return named(preset).config.with_changes(**read_settings(settings)).with_changes(**given)
 
 
 def parameter(name: str, kind: Any, option: Any) -> inspect.Parameter:
@@ -77,11 +77,6 @@ def _or_none(flag: str, kind: type) -> Callable[[str], Any]:
             raise UserError(f"{flag} takes a number or none, not '{text}'") from None
 
     return parse
-
-
-def settings_from(source: Path | None, changes: Mapping[str, Any], base: Config) -> Config:
-    """`base`, changed by the file, changed by what was given as options."""
-    return base.with_changes(**read_settings(source)).with_changes(**changes)
 
 
 def read_settings(source: Path | None) -> dict[str, Any]:

@@ -36,15 +36,15 @@ def store(
     ),
     folder: Path = typer.Argument(..., metavar="DIR", help="The folder that was given as --store."),
     older: str = typer.Option(
-        None, metavar="AGE", help="clean: delete what was not used for so long, e.g. 12h, 30d or 4w."
+        None, metavar="AGE", help="clean: delete what has not been used for this long, e.g. 12h, 30d or 4w."
     ),
     to: str = typer.Option(
         None,
         metavar="SIZE",
-        help="clean: delete what was not used for longest, until this size is left, e.g. 20GB.",
+        help="clean: delete what has not been used for longest, down to this size, e.g. 20GB.",
     ),
 ) -> Answer:
-    """What `fit --store` keeps: how much it is, and how to make it less.
+    """Show or clean what `fit --store` keeps.
 
     Example: mhpatchcore store clean descriptors/ --to 20GB
 
@@ -67,7 +67,7 @@ def store(
 
 
 def describe(entries: Sequence[Entry], folder: Path) -> dict[str, Any]:
-    """The size of a store, what it consists of, and for how long that has not been used."""
+    """The size of a store, and for each kind of entry how many there are and how long they have not been used."""
     now = time.time()
     kinds: dict[str, dict[str, int]] = {}
     for entry in sorted(entries, key=lambda entry: entry.kind):
@@ -84,7 +84,7 @@ def describe(entries: Sequence[Entry], folder: Path) -> dict[str, Any]:
 
 
 def parse_age(text: str) -> float:
-    """Seconds of an age in words.
+    """The seconds in an age such as 12h.
 
     >>> parse_age("12h"), parse_age("1.5 d")
     (43200.0, 129600.0)

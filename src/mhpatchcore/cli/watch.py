@@ -50,6 +50,7 @@ def watch(
         help="A file is complete once there is one beside it with this ending, e.g. .done",
     ),
     token_file: options.TokenFile = None,
+    device: options.Device = None,
     other_product: options.OtherProduct = False,
     status_port: int = typer.Option(
         None, min=1, max=65535, help="Answer GET /health and GET /metrics (Prometheus) at this port."

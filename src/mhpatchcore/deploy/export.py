@@ -1,7 +1,7 @@
 """A whole detector as one ONNX file: an image of any size in; score, p-value, verdict, map and mask out.
 
     image → window → views (`pillow_resize.py`) → one scoring graph for each scale (`scoring/graph.py`)
-          → their scores and maps as one (`scoring/combining.py`) → verdict, mask
+          → their scores and maps as one (`scoring/score.py`) → verdict, mask
 
 It holds the graphs that score everywhere else, and needs nothing but an ONNX runtime.
 """
@@ -35,9 +35,9 @@ from mhpatchcore.result import PEAK_SHARE
 from mhpatchcore.runtime.arrays import Array, Floats
 from mhpatchcore.runtime.files import atomic_path
 from mhpatchcore.runtime.parallel import one_blas_thread
-from mhpatchcore.scoring.combining import Rule
 from mhpatchcore.scoring.graph import Head, map_of, peak_of
 from mhpatchcore.scoring.maps import smooth_upsampling, way_back
+from mhpatchcore.scoring.score import Rule
 
 # runtimes add in different orders: a score so little above another counts as equal, as it is where it is the same image
 TIE = 1e-5
@@ -212,7 +212,7 @@ def _judged(graph: Graph, score: str, heat: str, calibration: Calibration) -> tu
         verdict = graph.constant(np.array([NO_THRESHOLD], np.int32))
     else:
         passes = graph.node("LessOrEqual", [score, constant(limit * (1 + TIE))])
-        rejected = graph.node("Not", [passes])  # so a score that is no number does not pass
+        rejected = graph.node("Not", [passes])  # so a score that is not a number does not pass
         verdict = graph.cast(rejected, INT32)
         low = graph.node("Mul", [peak_of(graph, heat), constant(PEAK_SHARE)])
         pixel_limit = graph.node("Where", [rejected, graph.node("Min", [pixel_limit, low]), pixel_limit])

@@ -20,8 +20,7 @@ import numpy as np
 from mhpatchcore.calibration.choices import Choice, choices, realised_note
 from mhpatchcore.detector import Detector
 from mhpatchcore.errors import ImageError, UserError
-from mhpatchcore.evaluation.metrics import ImageMetrics, image_metrics
-from mhpatchcore.evaluation.pixel_metrics import PixelMetrics, PixelScores
+from mhpatchcore.evaluation.metrics import ImageMetrics, PixelMetrics, PixelScores, image_metrics
 from mhpatchcore.inputs.datasets import Dataset, Sample, read_mask
 from mhpatchcore.inputs.sources import content_hash
 from mhpatchcore.inputs.views import Geometry

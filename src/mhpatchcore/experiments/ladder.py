@@ -13,8 +13,17 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mhpatchcore.experiments.table import Entry, Row, Table, best_marked, plain_entries, signed, write_formats
-from mhpatchcore.experiments.tables import COSTS, title_of
+from mhpatchcore.experiments.published import title_of
+from mhpatchcore.experiments.showing import (
+    Entry,
+    Row,
+    Table,
+    best_marked,
+    plain_entries,
+    signed,
+    write_formats,
+)
+from mhpatchcore.experiments.tables import COSTS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

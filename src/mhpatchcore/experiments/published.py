@@ -8,34 +8,53 @@ from importlib.resources import files
 from typing import Any
 
 from mhpatchcore.evaluation.metrics import macro_average
-from mhpatchcore.experiments.table import Entry, Row, Table, plain_entries, signed
+from mhpatchcore.experiments.showing import Entry, Row, Table, plain_entries, signed
 from mhpatchcore.presets import PAPER, PRESETS
 
-Value = Callable[[Row], float | None]
+Pair = tuple[float, float]  # published and measured
+Value = tuple[
+    str, str, Callable[[Row], float | None]
+]  # its name in published.json, its head, and the measured one
+QUALITY: tuple[Value, ...] = (
+    ("image_auroc", "image AUROC", lambda row: row["image_auroc"]),
+    ("pixel_auroc", "pixel AUROC", lambda row: row["pixel_auroc"]),
+)
+COST: tuple[Value, ...] = (
+    ("ram_gb", "peak RAM (GB)", lambda row: row["peak_rss"] / 1e9),
+    ("ms_per_image", "ms/image", lambda row: row["ms_per_image"]),
+)
 # by family of data sets, configuration (a preset) and data set; "summary" has the means and maxima over a family
 PUBLISHED: dict[str, Any] = json.loads(
     files("mhpatchcore.experiments").joinpath("published.json").read_text(encoding="utf-8")
 )
-# what a reader of the paper has to know: how we label, where the paper is silent
+FAMILIES = ("mvtec", "industrial")
+# how we label, where the paper is silent
 LABELS = (
     "Labels come from the names of folders, which is our choice; the paper counts anomalous images after the masks "
     "have been resized and cropped, which can turn a defect at the edge into a normal image."
 )
-FAMILIES = ("mvtec", "industrial")
-QUALITY: dict[str, Value] = {
-    "image_auroc": lambda row: row["image_auroc"],
-    "pixel_auroc": lambda row: row["pixel_auroc"],
-}
-COST: dict[str, Value] = {
-    "ram_gb": lambda row: row["peak_rss"] / 1e9,
-    "ms_per_image": lambda row: row["ms_per_image"],
-}
-HEADS = {
-    "image_auroc": "image AUROC",
-    "pixel_auroc": "pixel AUROC",
-    "ram_gb": "peak RAM (GB)",
-    "ms_per_image": "ms/image",
-}
+
+
+def dataset_table(statistics: Sequence[dict[str, Any]]) -> Table:
+    """The paper's table of data sets."""
+    columns = ("labels", "train", "test", "anomalous")
+    rows = [
+        (row_name(str(line["dataset"])), plain_entries(line[name] for name in columns)) for line in statistics
+    ]
+    return Table("Data sets", ("Labels", "Train normal", "Test", "Anom. eval"), tuple(rows), LABELS)
+
+
+def row_name(dataset: str) -> str:
+    """A data set as the paper writes it, if it is one of its own.
+
+    >>> row_name("metal_nut"), row_name("my_parts")
+    ('Metal nut', 'my_parts')
+    """
+    return dataset.replace("_", " ").capitalize() if dataset in PUBLISHED["datasets"] else dataset
+
+
+def title_of(preset: str) -> str:
+    return PRESETS[preset].title if preset in PRESETS else preset
 
 
 def published_value(dataset: str, preset: str, name: str) -> float | None:
@@ -49,27 +68,11 @@ def published_value(dataset: str, preset: str, name: str) -> float | None:
     return found[0] if found else None
 
 
-def dataset_table(statistics: Sequence[dict[str, Any]]) -> Table:
-    """The paper's table of data sets."""
-    columns = ("labels", "train", "test", "anomalous")
-    rows = tuple(
-        (row_name(str(line["dataset"])), plain_entries(line[column] for column in columns))
-        for line in statistics
-    )
-    return Table("Data sets", ("Labels", "Train normal", "Test", "Anom. eval"), rows, LABELS)
+def reproduction_tables(rows: Sequence[Row], detailed: Sequence[str] = PAPER) -> dict[str, Table]:
+    """Published, measured and their difference, wherever data set (by its name) and configuration match.
 
-
-def row_name(dataset: str) -> str:
-    """A data set as the paper writes it, if it is one of its own.
-
-    >>> row_name("metal_nut"), row_name("my_parts")
-    ('Metal nut', 'my_parts')
+    Of configurations that are not `detailed` the means alone.
     """
-    return dataset.replace("_", " ").capitalize() if dataset in PUBLISHED["datasets"] else dataset
-
-
-def reproduction_tables(rows: Sequence[Row]) -> dict[str, Table]:
-    """Published, measured and their difference, wherever data set (by its name) and configuration match."""
     network = ", ".join(dict.fromkeys(str(row["backbone"]) for row in rows))
     note = f"Published: {PUBLISHED['network']} on the original images. Measured here: {network}."
     tables = {}
@@ -77,44 +80,42 @@ def reproduction_tables(rows: Sequence[Row]) -> dict[str, Table]:
         ("reproduction", "Published and measured: AUROC", QUALITY),
         ("reproduction-costs", "Published and measured: peak memory and inference time", COST),
     ):
-        lines = [line for preset in PAPER for line in _lines(rows, preset, values)]
+        lines = [line for preset in PAPER for line in _reproduced(rows, preset, values, preset in detailed)]
+        heads = [
+            f"{head}, {what}" for _, head, _ in values for what in ("published", "measured", "difference")
+        ]
         if lines:
-            heads = [
-                f"{HEADS[one]}, {what}" for one in values for what in ("published", "measured", "difference")
-            ]
             tables[name] = Table(title, tuple(heads), tuple(lines), note)
     return tables
 
 
-def _lines(
-    rows: Sequence[Row], preset: str, values: dict[str, Value]
+def _reproduced(
+    rows: Sequence[Row], preset: str, values: Sequence[Value], detailed: bool
 ) -> Iterator[tuple[str, tuple[Entry, ...]]]:
     """A line for each data set, and one for the means over those that match."""
-    pairs: list[dict[str, tuple[float, float]]] = []
-    for row in sorted((row for row in rows if row["preset"] == preset), key=lambda row: str(row["dataset"])):
-        found = {}
-        for name, measured in values.items():
-            paper, here = published_value(row["dataset"], preset, name), measured(row)
-            if paper is not None and here is not None:
-                found[name] = (paper, here)
-        if found:
-            pairs.append(found)
-            yield f"{PRESETS[preset].title} · {row['dataset']}", _entries(found, values)
-    if len(pairs) > 1:
-        means = {
-            name: (macro_average(pair[name][0] for pair in pairs), macro_average(pair[name][1] for pair in pairs))
-            for name in values
-            if all(name in pair for pair in pairs)
-        }  # fmt: skip
-        yield f"{PRESETS[preset].title} · mean of {len(pairs)}", _entries(means, values)
+    known: list[list[Pair | None]] = []
+    for row in sorted([row for row in rows if row["preset"] == preset], key=lambda row: str(row["dataset"])):
+        pairs = [_pair(published_value(row["dataset"], preset, name), of(row)) for name, _, of in values]
+        if any(pairs):
+            known.append(pairs)
+            if detailed:
+                yield f"{title_of(preset)} · {row['dataset']}", _compared(pairs)
+    if len(known) > 1:
+        means = [
+            (macro_average(one[0] for one in every if one), macro_average(one[1] for one in every if one))
+            if all(every)
+            else None
+            for every in zip(*known, strict=True)
+        ]
+        yield f"{title_of(preset)} · mean of {len(known)}", _compared(means)
 
 
-def _entries(found: dict[str, tuple[float, float]], values: dict[str, Value]) -> tuple[Entry, ...]:
+def _pair(published: float | None, measured: float | None) -> Pair | None:
+    return None if published is None or measured is None else (published, measured)
+
+
+def _compared(pairs: Sequence[Pair | None]) -> tuple[Entry, ...]:
     texts: list[str] = []
-    for name in values:
-        if name in found:
-            paper, here = found[name]
-            texts += [f"{paper:.3f}", f"{here:.3f}", signed(here - paper)]
-        else:
-            texts += ["–"] * 3
+    for pair in pairs:
+        texts += [f"{pair[0]:.3f}", f"{pair[1]:.3f}", signed(pair[1] - pair[0])] if pair else ["–"] * 3
     return plain_entries(texts)

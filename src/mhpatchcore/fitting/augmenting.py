@@ -18,8 +18,8 @@ import numpy as np
 
 from mhpatchcore.backbone.stored import StoredImage
 from mhpatchcore.config import Config
+from mhpatchcore.fitting.banking import metric_at
 from mhpatchcore.fitting.extraction import Extraction
-from mhpatchcore.fitting.metric import metric_at
 from mhpatchcore.fitting.tasks import put_metric, whitened
 from mhpatchcore.inputs.sources import spread
 from mhpatchcore.inputs.turns import AUTO, EVERY_TURN, PLAIN, TURNS
@@ -53,7 +53,7 @@ def decided(extraction: Extraction) -> Extraction:
     chosen = _chosen(ratios(extraction))
     config = extraction.config.with_changes(augment=chosen)
     learnt = tuple(image.with_turns(TURNS[chosen]) for image in extraction.learnt)
-    return replace(extraction, config=config).learning(learnt)
+    return replace(extraction, config=config, learnt=learnt)
 
 
 def _chosen(found: Mapping[str, float]) -> str:
@@ -75,7 +75,7 @@ def ratios(extraction: Extraction) -> dict[str, float]:
     if len(extraction.learnt) < 2:
         return {}
     plain = tuple(image.with_turns(()) for image in extraction.learnt)
-    key = put_metric(extraction.store, metric_at(extraction.learning(plain), 0).whitening)
+    key = put_metric(extraction.store, metric_at(replace(extraction, learnt=plain), 0).whitening)
     with extraction.execution.phase("augment", 1) as advance:
         found = _turned_distances(extraction.store, key, extraction.learnt)
         advance(1)

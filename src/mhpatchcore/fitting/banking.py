@@ -1,59 +1,176 @@
-"""The third pass: the bank of whitened patches.
+"""The second and third pass: what patches of a scale are measured by, and the bank of whitened patches.
 
-It is made by trees over the store: whole subtrees are tasks, and nodes are entries, found again after a crash.
-
-A node is known by what it is made of: the metric, the views of its chunks, and what leaves and closed nodes keep of
-them. So a fit that was killed goes on at the first node that is missing, and summaries serve every K that takes as much
-of each chunk. Far away, tasks return keys alone, and nodes are merged there too until few are left.
+The metric comes from moments: reduction, shrinkage, whitening. The bank comes from trees over the store (`trees.py`);
+summaries of chunks serve every K that takes as much of each chunk.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from functools import partial
-from math import log
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial, reduce
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from mhpatchcore.backbone.stored import Located, raw_rows, views_at
-from mhpatchcore.bank import build_bank
-from mhpatchcore.bank.geores import Candidates
-from mhpatchcore.bank.patches import Growth, Patches, Stream
-from mhpatchcore.fitting.executor import Executor
+from mhpatchcore.backbone.stored import StoredView, aligned, raw_rows, views_at
+from mhpatchcore.bank.constructors import Candidates, build_bank
+from mhpatchcore.bank.patches import Growth, Patches, Stream, join
+from mhpatchcore.fitting.execution import counted
 from mhpatchcore.fitting.extraction import Extraction
-from mhpatchcore.fitting.metric import Metric
-from mhpatchcore.fitting.plan import bank_chunks, cut, runs_of
-from mhpatchcore.fitting.tasks import load_patches, put_metric, put_patches, whitened
-from mhpatchcore.metric.whitening import Whitening
-from mhpatchcore.runtime.arrays import Array
-from mhpatchcore.runtime.parallel import tree_nodes
-from mhpatchcore.runtime.store import Store, entry_key
+from mhpatchcore.fitting.tasks import bank_chunks, cut, load_patches, put_metric, put_patches, whitened
+from mhpatchcore.fitting.trees import Tree, grown
+from mhpatchcore.metric import shrinkage
+from mhpatchcore.metric.moments import Moments
+from mhpatchcore.metric.reduction import (
+    IncrementalPca,
+    Reduction,
+    no_reduction,
+    reduce_by,
+    reduce_by_correlation,
+    reduce_by_ipca,
+)
+from mhpatchcore.metric.whitening import Whitening, fit_whitening
+from mhpatchcore.runtime.arrays import Array, Doubles
+from mhpatchcore.runtime.parallel import ordered_map
+from mhpatchcore.runtime.store import Store
 
-MERGED = 16  # nodes that a far away task makes one of: whole subtrees, whether 2 or 4 make one
+Chunk = Sequence[StoredView]
 
-Chunk = Sequence[Located]
+
+class Metric(NamedTuple):
+    """What patches of one scale are measured by; `variances` (d,) are those of all principal directions."""
+
+    moments: Moments
+    variances: Doubles
+    whitening: Whitening
+
+
+def metric_at(extraction: Extraction, scale: int) -> Metric:
+    """The metric of what was extracted, on top of the previous models."""
+    config = extraction.config
+    known = [one.scales[scale].moments for one in extraction.previous]
+    new = extraction.moments[scale : scale + 1]  # there may be no new images
+    moments = reduce(Moments.merge, [*known, *new])
+    with extraction.execution.phase("moments", 1) as advance:
+        reduction = _reduction(extraction, moments, scale)
+        lam = choose_shrinkage(extraction, moments, reduction, scale)
+        floor = 0.0 if config.shrinkage == "none" else config.floor  # the paper's "jitter only"
+        whitening = fit_whitening(moments, reduction, lam, floor, config.metric)
+        advance(1)
+    return Metric(moments, reduction.variances, whitening)
+
+
+def _reduction(extraction: Extraction, moments: Moments, scale: int) -> Reduction:
+    config = extraction.config
+    if config.reduction == "none":
+        return no_reduction(moments)
+    if config.reduction == "correlation":
+        return reduce_by_correlation(moments, config.variance, config.components)
+    # a model that grows has no IPCA to go on with, but its exact covariance gives the same directions
+    if config.reduction == "pca" or extraction.previous:
+        return reduce_by(moments, config.variance, config.components)
+    pca = IncrementalPca(moments.d)
+    for chunk in cut(views_at(scale, extraction.learnt), config.chunk_images):
+        pca.add(aligned(extraction.store, chunk))
+    return reduce_by_ipca(pca, config.variance, config.components)
+
+
+def choose_shrinkage(extraction: Extraction, moments: Moments, reduction: Reduction, scale: int) -> float:
+    """λ by the configured policy, on the covariance in the reduced space."""
+    config = extraction.config
+    policy = config.shrinkage
+    if not isinstance(policy, str):
+        return float(policy)
+    if policy == "none" or config.metric == "euclidean":
+        return 0.0
+    W = reduction.W
+    eigenvalues = np.linalg.eigvalsh(W.T @ moments.covariance @ W)
+    if policy == "oas":
+        return shrinkage.oas(eigenvalues, moments.n)
+    if policy == "rblw":
+        return shrinkage.rblw(eigenvalues, moments.n)
+    directions = extraction.store.put_by_content("directions", {"W": W, "mean": moments.mean})
+    task = partial(fourth_moment, extraction.store, directions)
+    views = views_at(scale, extraction.learnt)
+    fourth = sum(extraction.execution.runs_on.map(task, cut(views, config.chunk_images)))
+    return shrinkage.ledoit_wolf(eigenvalues, moments.n, fourth / moments.n)
+
+
+def fourth_moment(store: Store, directions: str, chunk: Sequence[StoredView]) -> float:
+    """Σ ‖Wᵀ(u − mean)‖⁴ over all patches of some views, for Ledoit–Wolf; W and mean are an entry of the store."""
+    known = store.get(directions)
+    squares = (((aligned(store, chunk) - known["mean"]) @ known["W"]) ** 2).sum(axis=1)
+    return float(squares @ squares)
 
 
 def bank_at(extraction: Extraction, metric: Metric, scale: int, advance: Callable[[int], None]) -> Patches:
-    """The constructor over the whitened patches of all images."""
-    config, execution, images = extraction.config, extraction.execution, len(extraction.learnt)
-    chunks = bank_chunks(views_at(scale, extraction.learnt), config)
-    whitening, patches = metric.whitening, metric.moments.n
-    key = put_metric(extraction.store, whitening)
+    """The constructor over the whitened patches of all images; `advance` hears how many of these are done."""
+    store, config, execution = extraction.store, extraction.config, extraction.execution
+    views = views_at(scale, extraction.learnt)
+    chunks = bank_chunks(views, config)
+    key = put_metric(store, metric.whitening)
     old = (one.scales[scale] for one in extraction.previous)
-    earlier = tuple(Patches(whitening(one.raw), one.origin) for one in old)
+    read = partial(whitened, store, key)
 
-    def progress(phase: str, done: int, total: int) -> None:
-        if phase == "bank":  # chunks are reported as images
-            advance(done * images // total)
-        else:
-            execution.progress(phase, done, total)
+    def images_done(done: int) -> None:
+        advance(done * len(extraction.learnt) // len(views))
 
-    read = partial(whitened, extraction.store, key)
-    trees = partial(reduce_trees, extraction.store, key, chunks, execution.runs_on)
-    return build_bank(Stream(read, chunks, earlier, execution.workers, progress, trees), config, patches)
+    def patches() -> Iterator[Patches]:
+        every = zip(chunks, ordered_map(read, chunks, execution.workers), strict=True)
+        return (one for _, one in counted(every, images_done, lambda pair: len(pair[0])))
+
+    def nodes(growth: Growth) -> list[Patches]:
+        against = None if growth.against is None else put_patches(store, growth.against)
+        tree = Tree(
+            store,
+            growth.fan_in,
+            leaf=partial(_summary, store, key, growth.leaf, against),
+            merge=join,
+            close=growth.close,
+            identify=_views,
+            pack=_arrays,
+            unpack=_patches,
+            kind="summary",
+            made_by=[key, _describe(growth.leaf), against],
+            closed_by=_describe(growth.close),
+            remote=execution.runs_on.remote,
+        )
+        return grown(tree, chunks, execution, images_done)
+
+    stream = Stream(
+        len(chunks),
+        patches,
+        nodes,
+        earlier=tuple(Patches(metric.whitening(one.raw), one.origin) for one in old),
+        workers=execution.workers,
+        select_progress=partial(execution.progress, "select"),
+    )
+    return build_bank(stream, config, metric.moments.n)
+
+
+def _summary(
+    store: Store, metric: str, leaf: Callable[..., Patches], against: str | None, chunk: Chunk
+) -> Patches:
+    """What a constructor keeps of a chunk, which it may compare with a bank, an entry of the store."""
+    patches = whitened(store, metric, chunk)
+    return leaf(patches) if against is None else leaf(patches, load_patches(store, against))
+
+
+def _views(chunk: Chunk) -> object:
+    return [(view.image, view.view, view.entry, view.position) for view in chunk]
+
+
+def _arrays(patches: Patches) -> Mapping[str, Array]:
+    return patches.arrays
+
+
+def _patches(arrays: Mapping[str, Array]) -> Patches:
+    return Candidates(**arrays) if "residual" in arrays else Patches(**arrays)
+
+
+def _describe(function: Any) -> list[object]:
+    """What a partial of a module-level function does."""
+    return [function.func.__qualname__, function.keywords]
 
 
 def raw_rows_of(
@@ -85,151 +202,3 @@ def raw_rows_of(
     for rows, values in zip(places_of, found, strict=True):
         raw[rows] = values
     return raw
-
-
-@dataclass(frozen=True)
-class Tree:
-    """A growth over the store: its functions, and the keys of the metric and of the bank that leaves are compared with.
-
-    Nodes are `kept` as entries, and travel only where nothing is `remote`.
-    """
-
-    store: Store
-    metric: str
-    fan_in: int
-    leaf: Callable[..., Patches]
-    close: Callable[..., Patches]
-    against: str | None
-    remote: bool
-
-    @property
-    def kept(self) -> bool:
-        return self.remote or self.store.kept
-
-
-@dataclass(frozen=True, eq=False)
-class Node:
-    """One or more nodes of a tree by their keys, and their patches, if they are here."""
-
-    keys: tuple[str, ...]
-    patches: Patches | None
-
-
-def reduce_trees(
-    store: Store,
-    metric: str,
-    chunks: Sequence[Chunk],
-    runs_on: Executor,
-    growth: Growth,
-    advance: Callable[[int], None],
-) -> list[Patches]:
-    """What remains of a tree over chunks of views, the largest nodes first."""
-    against = None if growth.against is None else put_patches(store, growth.against)
-    tree = Tree(store, metric, growth.fan_in, growth.leaf, growth.close, against, runs_on.remote)
-    runs = runs_of(chunks, tree.fan_in, runs_on)
-    levels = [level for level, _ in runs]
-    nodes = _subtrees([run for _, run in runs], tree, runs_on, advance)
-    if tree.remote:
-        nodes, levels = _merged_there(tree, list(nodes), levels, runs_on)
-    close = partial(_closed, tree, 1 if tree.remote else runs_on.workers)
-    return [_patches(tree, node) for node in tree_nodes(nodes, tree.fan_in, _joined, close, levels)]
-
-
-def _subtrees(
-    runs: Sequence[Sequence[Chunk]], tree: Tree, runs_on: Executor, advance: Callable[[int], None]
-) -> Iterable[Node]:
-    done = 0
-    for run, node in zip(runs, runs_on.map(partial(subtree, tree), runs), strict=True):
-        yield node
-        done += len(run)
-        advance(done)
-
-
-def subtree(tree: Tree, run: Sequence[Chunk | str]) -> Node:
-    """The root of a whole subtree over chunks, or over nodes by their keys: found, or made of what is found of it."""
-    levels = [[one if isinstance(one, str) else _leaf_key(tree, one) for one in run]]
-    while len(levels[-1]) > 1:
-        levels.append([_node_key(tree, keys) for keys in cut(levels[-1], tree.fan_in)])
-
-    def node(level: int, i: int) -> Patches:
-        key, fan_in = levels[level][i], tree.fan_in
-        found = _found(tree, key)
-        if found is not None:
-            return found
-        if level == 0:
-            patches = _summary(tree, run[i])
-        else:
-            patches = tree.close(Patches.concat([node(level - 1, fan_in * i + j) for j in range(fan_in)]))
-        return _kept(tree, key, patches)
-
-    patches = node(len(levels) - 1, 0)
-    return Node((levels[-1][0],), None if tree.remote else patches)
-
-
-def _merged_there(
-    tree: Tree, nodes: list[Node], levels: list[int], runs_on: Executor
-) -> tuple[list[Node], list[int]]:
-    """Nodes merged by tasks, as long as there are many of the highest level; what is left, with its levels."""
-    while levels and (full := levels.count(levels[0]) // MERGED * MERGED) >= 2 * MERGED:
-        groups = cut([key for node in nodes[:full] for key in node.keys], MERGED)
-        higher = list(runs_on.map(partial(subtree, tree), groups))
-        above = levels[0] + round(log(MERGED, tree.fan_in))
-        nodes, levels = [*higher, *nodes[full:]], [above] * len(higher) + levels[full:]
-    return nodes, levels
-
-
-def _summary(tree: Tree, chunk: Chunk | str) -> Patches:
-    if isinstance(chunk, str):
-        return _of(tree.store.get(chunk))
-    patches = whitened(tree.store, tree.metric, chunk)
-    if tree.against is None:
-        return tree.leaf(patches)
-    return tree.leaf(patches, load_patches(tree.store, tree.against))
-
-
-def _joined(one: Node, other: Node) -> Node:
-    here = [node.patches for node in (one, other) if node.patches is not None]
-    return Node(one.keys + other.keys, Patches.concat(here) if len(here) == 2 else None)
-
-
-def _closed(tree: Tree, workers: int, node: Node) -> Node:
-    key = _node_key(tree, node.keys)
-    found = _found(tree, key)
-    if found is None:
-        found = _kept(tree, key, tree.close(_patches(tree, node), workers=workers))
-    return Node((key,), found)
-
-
-def _patches(tree: Tree, node: Node) -> Patches:
-    if node.patches is not None:
-        return node.patches
-    return Patches.concat([_of(tree.store.get(key)) for key in node.keys])
-
-
-def _found(tree: Tree, key: str) -> Patches | None:
-    arrays = tree.store.found(key) if tree.kept else None
-    return None if arrays is None else _of(arrays)
-
-
-def _kept(tree: Tree, key: str, patches: Patches) -> Patches:
-    if tree.kept:
-        tree.store.put(key, patches.arrays)
-    return patches
-
-
-def _of(arrays: dict[str, Any]) -> Patches:
-    return Candidates(**arrays) if "residual" in arrays else Patches(**arrays)
-
-
-def _leaf_key(tree: Tree, chunk: Chunk) -> str:
-    views = [(view.image, view.view, view.entry, view.position) for view in chunk]
-    return entry_key("summary", tree.metric, views, _describe(tree.leaf), tree.against)
-
-
-def _node_key(tree: Tree, keys: Sequence[str]) -> str:
-    return entry_key("node", keys, _describe(tree.close))
-
-
-def _describe(function: Any) -> list[object]:
-    """What a partial of a module-level function does."""
-    return [function.func.__qualname__, function.keywords]

@@ -15,31 +15,35 @@ from typing import Any
 import numpy as np
 
 from mhpatchcore.backbone.session import make_session
-from mhpatchcore.backbone.stored import Located, StoredImage, raw_rows
+from mhpatchcore.backbone.stored import StoredImage, StoredView, raw_rows
 from mhpatchcore.calibration.deciding_patches import NOT_LEARNT, DecidingPatches, deciding_cells
 from mhpatchcore.calibration.threshold import MOST_DECIDING, Calibration, both_methods, calibrate
 from mhpatchcore.config import Config
 from mhpatchcore.fitting.execution import Execution
+from mhpatchcore.fitting.extraction import Extraction, calibration_shares, duplicate_groups
 from mhpatchcore.inputs.regions import AreaOfEach
 from mhpatchcore.inputs.sources import spread
 from mhpatchcore.inputs.views import views_of
-from mhpatchcore.model.value import Previous, Scale
+from mhpatchcore.model.value import Scale
 from mhpatchcore.runtime.arrays import Array, Floats, Indices
 from mhpatchcore.runtime.parallel import ordered_map
 from mhpatchcore.runtime.store import Store
-from mhpatchcore.scoring.combining import (
+from mhpatchcore.scoring.graph import EXCLUDED, Head
+from mhpatchcore.scoring.maps import ViewScores, contributions, surroundings
+from mhpatchcore.scoring.score import (
     Peak,
     Rule,
+    Scored,
+    ScoredView,
     are_plain,
     blended_peak,
     combined_peak,
     combined_score,
+    put_head,
+    score_stored,
+    scored_by,
 )
-from mhpatchcore.scoring.graph import EXCLUDED, Head
-from mhpatchcore.scoring.maps import ViewScores, contributions, surroundings
-from mhpatchcore.scoring.score import Scored, ScoredView, put_head, score_stored, scored_by
 
-HELD_OUT_SHARE = 0.2
 RUNNER_UP = 1e-6
 
 
@@ -53,7 +57,7 @@ class ScoredImage:
 
 
 @dataclass(frozen=True, eq=False)
-class Banked:
+class ScaleBank:
     """A head and where its bank rows come from: raw descriptors (K, d) and origins (K, 4)."""
 
     head: Head
@@ -61,13 +65,13 @@ class Banked:
     origin: Indices
 
 
-def banked(scale: Scale, config: Config) -> Banked:
-    return Banked(scale.head(config), scale.raw, scale.origin)
+def banked(scale: Scale, config: Config) -> ScaleBank:
+    return ScaleBank(scale.head(config), scale.raw, scale.origin)
 
 
 def scored_images(
     store: Store,
-    banks: Sequence[Banked],
+    banks: Sequence[ScaleBank],
     images: Sequence[StoredImage],
     groups: Indices | None,
     execution: Execution,
@@ -83,7 +87,7 @@ def scored_images(
     yield from execution.runs_on.map(partial(_scored_image, store, heads, rule), wanted)
 
 
-def _row_groups(bank: Banked, groups: Indices | None) -> Indices:
+def _row_groups(bank: ScaleBank, groups: Indices | None) -> Indices:
     """The group (K,) of the image that each bank row comes from; that of a centroid is its own."""
     images = bank.origin[:, 0]
     return images if groups is None else np.where(images >= 0, groups[images], images)
@@ -130,7 +134,7 @@ class _Views:
         return _Views(judged, nearest, score, at[1].value, at)
 
 
-def _deciding(store: Store, views: _Views, scale: int, stored: Sequence[Located]) -> tuple[Indices, Array]:
+def _deciding(store: Store, views: _Views, scale: int, stored: Sequence[StoredView]) -> tuple[Indices, Array]:
     """The cells (t,) of an image at one scale that decided its scores, and their raw descriptors (t, d)."""
     judged, nearest = (
         [view for view in every if view.scale == scale] for every in (views.judged, views.nearest)
@@ -164,7 +168,7 @@ def _deciding_at(views: Sequence[ViewScores], peak: Peak) -> Floats:
 def rescored_images(
     calibration: Calibration,
     count: int,
-    banks: Sequence[Banked],
+    banks: Sequence[ScaleBank],
     groups: Indices,
     config: Config,
     workers: int,
@@ -197,7 +201,11 @@ def rescored_images(
 
 
 def _rescored(
-    sessions: list[Any], banks: Sequence[Banked], groups: Indices, config: Config, deciding: DecidingPatches
+    sessions: list[Any],
+    banks: Sequence[ScaleBank],
+    groups: Indices,
+    config: Config,
+    deciding: DecidingPatches,
 ) -> ScoredImage | None:
     own_group = NOT_LEARNT if deciding.image == NOT_LEARNT else groups[deciding.image]
     area = None if isinstance(config.roi, AreaOfEach) else config.roi  # an image's own region is gone with it
@@ -231,56 +239,30 @@ def calibrated_by(images: Sequence[ScoredImage], config: Config, methods: Sequen
     return calibrate(np.array(scores), np.array(peaks), config.false_alarm, both_methods(*methods), deciding)
 
 
-def held_out_images(new: Sequence[int], config: Config, previous: Sequence[Previous]) -> tuple[int, ...]:
-    """Of the new images those that are not learnt from but kept for the threshold, evenly spread."""
-    if config.calibration != "held-out" or len(new) < 2:
-        return ()
-    most = calibration_shares(config, previous, len(new))[-1]
-    return tuple(new[i] for i in spread(len(new), min(most, max(1, round(HELD_OUT_SHARE * len(new))))))
-
-
-def calibration_shares(config: Config, previous: Sequence[Previous], new: int) -> list[int]:
-    """How many calibration images each model contributes, and last the new images: in proportion to what was learnt.
-
-    So a few parts that came back from the line weigh in the threshold as they do among all images. A model without
-    deciding patches cannot contribute.
-    """
-    images = [*(one.learnt if one.calibration.deciding else 0 for one in previous), new]
-    known = [*(one.calibration.n for one in previous), new]
-    room = max(config.calibration_images, *known[:-1]) if previous else config.calibration_images
-    share = min([room / max(sum(images), 1), *(n / of for n, of in zip(known, images, strict=True) if of)])
-    return [round(share * n) for n in images]
-
-
-def calibration_of(
-    store: Store,
-    learnt: Sequence[StoredImage],
-    held_out: Sequence[StoredImage],
-    groups: Indices,
-    banks: Sequence[Banked],
-    config: Config,
-    execution: Execution,
-    previous: Sequence[Previous],
-    representative: bool,
-) -> Calibration:
+def calibration_of(extraction: Extraction, banks: Sequence[ScaleBank]) -> Calibration:
     """The threshold of the new metric and bank; unless the new images are representative, by the old ones alone.
 
-    Images with the same number in `groups` are near-duplicates: they count once, and none is compared with another.
+    Near-duplicates count once, and none is compared with another.
     """
+    config, execution, previous = extraction.config, extraction.execution, extraction.previous
     if config.calibration == "none":
         return calibrate(np.empty(0), np.empty(0), config.false_alarm, "")
-    shares = calibration_shares(config, previous, len(learnt) if representative else 0)
+    groups = duplicate_groups(extraction, previous)
+    shares = calibration_shares(config, previous, len(extraction.learnt) if extraction.representative else 0)
     images = [
         image
         for one, share in zip(previous, shares, strict=False)
         for image in rescored_images(one.calibration, share, banks, groups, config, execution.workers)
     ]
     methods = [one.calibration.method for one in previous if one.calibration.deciding]
-    if representative:
+    if extraction.representative:
         crossing = config.calibration == "cross-image"
-        candidates = one_of_each([*learnt] if crossing else [*held_out], groups, execution)
+        every = extraction.learnt if crossing else extraction.held_out
+        candidates = one_of_each(every, groups, execution)
         wanted = [candidates[i] for i in spread(len(candidates), shares[-1] if crossing else len(candidates))]
-        images += scored_with_progress(store, banks, wanted, groups if crossing else None, execution)
+        images += scored_with_progress(
+            extraction.store, banks, wanted, groups if crossing else None, execution
+        )
         methods += [config.calibration] if wanted else []
     by_hand = {one.calibration.by_hand for one in previous}
     calibration = calibrated_by(images, config, methods)
@@ -301,7 +283,7 @@ def one_of_each(images: Sequence[StoredImage], groups: Indices, execution: Execu
 
 def scored_with_progress(
     store: Store,
-    banks: Sequence[Banked],
+    banks: Sequence[ScaleBank],
     wanted: Sequence[StoredImage],
     groups: Indices | None,
     execution: Execution,

@@ -29,17 +29,15 @@ from mhpatchcore.fitting.calibrating import (
 )
 from mhpatchcore.fitting.execution import Execution
 from mhpatchcore.fitting.extraction import duplicate_groups, extracted
-from mhpatchcore.fitting.fit import grow
-from mhpatchcore.fitting.loading import gather_normals
+from mhpatchcore.fitting.fit import gather_normals, grow
 from mhpatchcore.inputs.sources import ImageLike, Images
 from mhpatchcore.model.duplicates import near_duplicates
-from mhpatchcore.model.history import event, in_order
-from mhpatchcore.model.product import OtherProductError, differ
-from mhpatchcore.model.value import Model, Previous
-from mhpatchcore.runtime.arrays import Floats
+from mhpatchcore.model.history import OtherProductError, differ, event, in_order
+from mhpatchcore.model.value import Model
 from mhpatchcore.scoring.known_defects import KnownDefects
 
 MOST_SHARED = 0.1  # of the images of one model, that look like some of the other
+OF_THE_BACKBONE = ("name", "weights_sha256", "layers", "descriptor", "height", "width", "precision")
 DECIDED_BY_THE_GRAPH = ("backbone", "tag")
 
 
@@ -63,7 +61,7 @@ def updated(
     images = given.images
     networks = [replace(scale.backbone, threads=1) for scale in model.scales]
     execution = within_budget(execution, networks, model.config, images)
-    previous = [Previous.of(model)]
+    previous = [model]
     fitted = grow(images, networks, model.config, execution, previous, representative=not returned)
     total = model.n_learnt + fitted.learnt
     happened = event("update", given.source, fitted.learnt, total, model.config.false_alarm)
@@ -122,7 +120,7 @@ def merged(models: Sequence[Model], labels: Sequence[str] = ()) -> Model:
     images: tuple[str, ...] = ()
     previous = []
     for one, label in ordered:
-        previous.append(Previous.of(one, len(images)))
+        previous.append(one.numbered_from(len(images)))
         images += distinct_names(one.images, images, label)
     networks = [replace(scale.backbone, threads=1) for scale in first.scales]
     fitted = grow([], networks, first.config, Execution(), previous)
@@ -145,51 +143,39 @@ def _rank(model: Model) -> tuple[int, str]:
 
 def _check_alike(one: Model, other: Model, label: str, other_label: str) -> None:
     """Refuse models that do not measure in the same way, or that have images in common."""
-    pair = f"{label} and {other_label}"
+    pair, both = f"{label} and {other_label}", (one, other)
     if differ(one.product, other.product):
         raise OtherProductError(
             f"{pair} are of different products, {in_one_line(one.product)} and {in_one_line(other.product)}: merge "
             "models of one product; a fit gives them their name (`name=NAME`)"
         )
-    for name in ("name", "weights_sha256", "layers", "descriptor", "height", "width", "precision"):
-        _check_equal(
-            pair, f"backbone's {name}", *(getattr(d.scales[0].backbone.info, name) for d in (one, other))
-        )
-    for field in fields(Config):
-        if field.name not in DECIDED_BY_THE_GRAPH:
-            _check_equal(pair, field.name, *(getattr(d.config, field.name) for d in (one, other)))
-    graphs = ([scale.backbone.graph_sha256[:12] for scale in model.scales] for model in (one, other))
-    _check_equal(pair, "backbone's graph", *graphs)
-    shared = len(near_duplicates(*map(_read_thumbnails, (one, other)))) / max(len(one.images), 1)
-    if _shared_images(one, other) or shared > MOST_SHARED:
+    infos = [model.scales[0].backbone.info for model in both]
+    same = {f"backbone's {name}": [getattr(info, name) for info in infos] for name in OF_THE_BACKBONE}
+    names = (field.name for field in fields(Config) if field.name not in DECIDED_BY_THE_GRAPH)
+    same |= {name: [getattr(model.config, name) for model in both] for name in names}
+    graphs = [[scale.backbone.graph_sha256[:12] for scale in model.scales] for model in both]
+    for what, (ours, theirs) in (same | {"backbone's graph": graphs}).items():
+        if ours != theirs:
+            cure = (
+                "calibrate one of them" if what == "false_alarm" else "fit one of them again like the other"
+            )
+            raise UserError(
+                f"{pair} cannot be merged: {what} is {_shown(ours)} in the one and {_shown(theirs)} in the other; "
+                f"{cure} first"
+            )
+    # images that could not be read have no hash
+    thumbnails = (model.thumbnails[[bool(hash_) for hash_ in model.hashes]] for model in both)
+    shared = len(near_duplicates(*thumbnails)) / max(len(one.images), 1)
+    if ({*one.hashes} & {*other.hashes}) - {""} or shared > MOST_SHARED:
         raise UserError(
             f"{pair} have learnt from the same images ({shared:.0%} of the one look like some of the other), which "
             "would count twice; update one of them with the images that only the other has seen"
         )
 
 
-def _shared_images(one: Model, other: Model) -> bool:
-    return bool({hash_ for hash_ in one.hashes if hash_} & set(other.hashes))
-
-
 def _shown(value: object) -> str:
     """A setting in a message: sizes as they are given."""
     return ", ".join(map(str, value)) or "none" if isinstance(value, list | tuple) else str(value)
-
-
-def _check_equal(pair: str, what: str, ours: object, theirs: object) -> None:
-    if ours != theirs:
-        cure = (
-            "calibrate one of them first" if what == "false_alarm" else "fit one of them again like the other"
-        )
-        raise UserError(
-            f"{pair} cannot be merged: {what} is {_shown(ours)} in the one and {_shown(theirs)} in the other; {cure}"
-        )
-
-
-def _read_thumbnails(model: Model) -> Floats:
-    """Those of the images that could be read."""
-    return model.thumbnails[[bool(hash_) for hash_ in model.hashes]]
 
 
 def calibrated(
@@ -218,12 +204,7 @@ def calibrated(
     if by_hand is not None:
         calibration = calibration.at_threshold(by_hand)
     happened = event("calibrate", source, n, model.n_learnt, config.false_alarm, by_hand)
-    return replace(
-        model,
-        config=config,
-        calibration=calibration,
-        history=(*model.history, happened),
-    )
+    return replace(model, config=config, calibration=calibration, history=(*model.history, happened))
 
 
 def _held_out_calibration(
@@ -233,7 +214,7 @@ def _held_out_calibration(
     networks = [replace(scale.backbone, threads=1) for scale in model.scales]
     # no image of these is to be held out, and none is learnt
     all_learnt = model.config.with_changes(calibration="none", augment="none")
-    with extracted(images, networks, all_learnt, execution, [Previous.of(model)]) as extraction:
+    with extracted(images, networks, all_learnt, execution, [model]) as extraction:
         banks = [banked(scale, model.config) for scale in model.scales]
         wanted = one_of_each(extraction.learnt, duplicate_groups(extraction, ()), execution)
         scored = scored_with_progress(extraction.store, banks, wanted, None, execution)

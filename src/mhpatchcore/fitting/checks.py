@@ -13,31 +13,29 @@ Coverage is what is left of the distance of all patches to their nearest row.
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import zip_longest
 from math import inf
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from mhpatchcore.backbone.stored import StoredImage, stored_inside, stored_maps, views_at
 from mhpatchcore.bank.patches import Patches
-from mhpatchcore.config import Config, parse_share
+from mhpatchcore.config import parse_share
 from mhpatchcore.errors import UserError
-from mhpatchcore.fitting.calibrating import Banked
-from mhpatchcore.fitting.execution import Execution
-from mhpatchcore.fitting.plan import cut, images_at_once
-from mhpatchcore.fitting.tasks import load_patches, put_metric, put_patches, whitened
+from mhpatchcore.fitting.calibrating import ScaleBank
+from mhpatchcore.fitting.extraction import Extraction
+from mhpatchcore.fitting.tasks import cut, images_at_once, load_patches, put_metric, put_patches, whitened
 from mhpatchcore.inputs.sources import ImageLike
 from mhpatchcore.metric.distances import distances_to_nearest
 from mhpatchcore.runtime.arrays import Floats, Indices
 from mhpatchcore.runtime.store import Store
-from mhpatchcore.scoring.combining import Rule, combined_peak
 from mhpatchcore.scoring.graph import EXCLUDED
 from mhpatchcore.scoring.maps import ViewScores
-from mhpatchcore.scoring.score import layers_feed, load_head, put_head
+from mhpatchcore.scoring.score import Rule, combined_peak, layers_feed, load_head, put_head
 
 LARGEST_SHARE = 0.5
 SHOWN = 24
@@ -87,16 +85,12 @@ class ImageChecks:
         return count
 
 
-@dataclass(frozen=True, eq=False)
-class Ranking:
-    """Training images by their index, the most suspicious first, with scores (n,).
+class Ranked(NamedTuple):
+    """A training image by its index, how suspicious it is, and its views with their patches' scores, where kept."""
 
-    `maps` are the views of the first few of them, with their patches' scores.
-    """
-
-    images: tuple[int, ...]
-    scores: Floats
-    maps: tuple[tuple[ViewScores, ...], ...] = ()
+    score: float
+    image: int
+    views: tuple[ViewScores, ...] | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,41 +116,24 @@ class Suspect:
         }
 
 
-def rank_images(
-    store: Store, images: Sequence[StoredImage], banks: Sequence[Banked], execution: Execution
-) -> Ranking:
-    """Images of the store by how far they stand apart; the first ones with their patch scores."""
+def rank_images(extraction: Extraction, banks: Sequence[ScaleBank]) -> list[Ranked]:
+    """The images that are learnt from, those first that stand farthest apart; SHOWN of them with their patch scores."""
+    store, images, execution = extraction.store, extraction.learnt, extraction.execution
     heads = tuple(put_head(store, bank.head.table_graph, bank.origin[:, 0]) for bank in banks)
-    rule = Rule.of([bank.head for bank in banks])
-    found: list[tuple[float, int]] = []
-    kept: dict[int, tuple[ViewScores, ...]] = {}
-    results = execution.runs_on.map(partial(_stands_apart, store, heads, rule), images)
-    for image, result in execution.track("rank", zip(images, results, strict=True), len(images)):
-        if result is not None:
-            score, kept[image.image] = result
-            found.append((score, image.image))
-            found.sort(key=lambda one: -one[0])
-            for _, unlikely in found[SHOWN:]:
-                kept.pop(unlikely, None)
-    return Ranking(
-        tuple(image for _, image in found),
-        np.array([score for score, _ in found], np.float32),
-        tuple(kept[image] for _, image in found[:SHOWN]),
-    )
+    task = partial(_stands_apart, store, heads, Rule.of([bank.head for bank in banks]))
+    found: list[Ranked] = []
+    for one in execution.track("rank", execution.runs_on.map(task, images), len(images)):
+        if one is not None:
+            place = bisect(found, -one.score, key=lambda ranked: -ranked.score)
+            found.insert(place, one)
+            if len(found) > SHOWN:
+                beyond = max(place, SHOWN)
+                found[beyond] = found[beyond]._replace(views=None)
+    return found
 
 
-def _stands_apart(
-    store: Store, heads: tuple[str, ...], rule: Rule, image: StoredImage
-) -> tuple[float, tuple[ViewScores, ...]] | None:
-    """An image's suspicion, and its views; None where the bank knows no other image."""
-    views = distances_apart(store, heads, rule, image)
-    return None if views is None else (combined_peak(views), tuple(views))
-
-
-def distances_apart(
-    store: Store, heads: tuple[str, ...], rule: Rule, image: StoredImage
-) -> list[ViewScores] | None:
-    """a₂ of an image's patches in all its views; None where the bank knows no other image.
+def _stands_apart(store: Store, heads: tuple[str, ...], rule: Rule, image: StoredImage) -> Ranked | None:
+    """a₂ of an image's patches in all its views, and its suspicion; None where the bank knows no other image.
 
     Where it knows but one other image, that one is heard.
     """
@@ -172,7 +149,7 @@ def distances_apart(
             (distances,) = session.run(["distances"], feed)  # (K, h·w)
             apart = second_image(distances, images).reshape(layers[0].shape[1:])
             found.append(rule.view(scale, view.where, inside, apart))
-    return found
+    return Ranked(combined_peak(found), image.image, tuple(found))
 
 
 def second_image(distances: Floats, images: Indices) -> Floats:
@@ -185,13 +162,13 @@ def second_image(distances: Floats, images: Indices) -> Floats:
 
 
 def named_suspects(
-    ranking: Ranking, images: Sequence[ImageLike], names: Sequence[str], excluded: Collection[int]
+    ranking: Sequence[Ranked], images: Sequence[ImageLike], names: Sequence[str], excluded: Collection[int]
 ) -> tuple[Suspect, ...]:
     """The ranking with names, the most suspicious first."""
-    typical = float(np.median(ranking.scores)) if len(ranking.scores) else 1.0
+    typical = max(float(np.median([one.score for one in ranking])) if ranking else 1.0, 1e-12)
     return tuple(
-        Suspect(names[i], float(score), float(score) / max(typical, 1e-12), i in excluded, images[i], views)
-        for i, score, views in zip_longest(ranking.images, ranking.scores, ranking.maps)
+        Suspect(names[i], score, score / typical, i in excluded, images[i], views)
+        for score, i, views in ranking
     )
 
 
@@ -223,16 +200,15 @@ class Coverage:
         return {"levels": list(LEVELS), "images": list(self.images), "quantiles": self.quantiles.tolist()}
 
 
-def measure_coverage(
-    store: Store, images: Sequence[StoredImage], bank: Banked, config: Config, execution: Execution
-) -> Coverage:
+def measure_coverage(extraction: Extraction, bank: ScaleBank) -> Coverage:
     """Compare all training patches with the bank, at the first scale."""
+    store, config, execution = extraction.store, extraction.config, extraction.execution
     metric = put_metric(store, bank.head.whitening)
     rows = put_patches(store, Patches(bank.head.bank, bank.origin))
-    chunks = cut(images, images_at_once(config))
+    chunks = cut(extraction.learnt, images_at_once(config))
     task = partial(_residuals, store, metric, rows, config.chunk_images)
     results = zip(chunks, execution.runs_on.map(task, chunks), strict=True)
-    tracked = execution.track("coverage", results, len(images), lambda result: len(result[0]))
+    tracked = execution.track("coverage", results, len(extraction.learnt), lambda result: len(result[0]))
     return Coverage(tuple(map(len, chunks)), np.array([quantiles for _, quantiles in tracked]))
 
 

@@ -26,8 +26,8 @@ import numpy as np
 
 from mhpatchcore import __version__
 from mhpatchcore.errors import ImageError, UserError, in_one_line
-from mhpatchcore.fitting.executor import limit_blas, silent
 from mhpatchcore.inputs.sources import ImageLike, content_hash
+from mhpatchcore.runtime.parallel import limit_blas
 from mhpatchcore.runtime.store import Store, entry_key
 
 Item = TypeVar("Item")
@@ -87,9 +87,7 @@ class DaskExecutor:
                 "on"
             ) from error
 
-    def check(
-        self, store: Store | None, image: ImageLike | None, warn: Callable[[str], None] = silent
-    ) -> None:
+    def check(self, store: Store | None, image: ImageLike | None, warn: Callable[[str], None]) -> None:
         """Refuse a cluster of which some worker could not do its tasks: it sees the store and the images, or not.
 
         An image that a worker alone cannot read might be taken for a broken one, and left out.

@@ -1,4 +1,4 @@
-"""The task of the first pass: images become descriptors in the store, and these become moments.
+"""The task of the first pass: images become descriptors in the store.
 
 An entry belongs to one image, whatever else is in the folder: it is known by the image's content, its region of
 interest, the views and the networks. An image is decoded once, for all its views. Where it has many (tiles), blocks of
@@ -12,18 +12,14 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from itertools import chain
-from time import thread_time
 
 import numpy as np
 
-from mhpatchcore.backbone.stored import Located, StoredImage, inside_name, layer_name
+from mhpatchcore.backbone.stored import StoredImage, StoredView, inside_name, layer_name
 from mhpatchcore.errors import ImageError
-from mhpatchcore.fitting.moments import ScaleMoments, run_moments
-from mhpatchcore.fitting.plan import cut
-from mhpatchcore.fitting.tasks import load_network
+from mhpatchcore.fitting.tasks import cut, load_network
 from mhpatchcore.inputs.loading import LoadedImage, load_image
-from mhpatchcore.inputs.regions import Area, Roi
+from mhpatchcore.inputs.regions import Roi
 from mhpatchcore.inputs.sources import ImageLike, content_hash, fetched
 from mhpatchcore.inputs.turns import EVERY_TURN, PLAIN, Turn
 from mhpatchcore.inputs.views import Geometry, Placed, View, whole_view
@@ -41,101 +37,51 @@ Chunk = tuple[tuple[int, ImageLike], ...]  # images by their index
 class Job:
     """What extraction needs: the store, and for each scale the view and the key of the network.
 
-    Moments are taken of `block` views of a scale at a time, and `batch` of them go through the network together.
-    Every view is described in each of its `turns`.
+    `batch` views of a scale go through the network together, each in all of its `turns`.
     """
 
     store: Store
     views: tuple[View, ...]
     networks: tuple[str, ...]
     roi: Roi | None = None
-    block: int = 8
     batch: int = 1
     skip_broken: bool = False
-    learns: bool = True
     turns: tuple[Turn, ...] = (PLAIN,)
 
 
 @dataclass(frozen=True, eq=False)
-class Extracted:
-    """What a run of chunks gave: its images in the store, what was skipped; and moments for each scale, if the images
-    are learnt from.
+class Described:
+    """What came of a chunk: its images in the store, messages about those that were skipped, bytes of new entries."""
 
-    `moments_seconds` of CPU time went into these, and new entries take `stored` bytes.
-    """
-
-    images: tuple[StoredImage, ...]
-    skipped: tuple[str, ...]
+    images: list[StoredImage]
+    skipped: list[str]
     stored: int
-    moments: ScaleMoments
-    moments_seconds: float
 
 
-def extract(job: Job, run: Sequence[Chunk]) -> Extracted:
+def describe(job: Job, chunk: Chunk) -> Described:
     """Images → descriptors in the store; those that are there already are not made again."""
-    described = [_described(job, chunk) for chunk in run]
-    images, skipped, stored = zip(*described, strict=True)
-    started = thread_time()
-    moments = run_moments(job.store, job.block, images) if job.learns else ()
-    seconds = thread_time() - started
-    return Extracted(tuple(chain(*images)), tuple(chain(*skipped)), sum(stored), moments, seconds)
-
-
-def _described(job: Job, chunk: Chunk) -> tuple[list[StoredImage], list[str], int]:
-    """The images of a chunk, found in the store or described; what was skipped; bytes of new entries."""
-    known, skipped = dict[str, Mapping[str, Array]](), list[str]()
-    given = [_given(job, source) for _, source in chunk]
-    missing = dict[str, _Given]()
-    for one in given:
-        entry = None if one.key in known or one.error else _found_index(job, one.key)
-        if entry is not None:
-            known[one.key] = entry
-        elif one.key not in known:
-            missing[one.key] = one
-    waiting = []
-    for key, one in missing.items():
+    indices, pictures = dict[str, Mapping[str, Array]](), list[_Picture]()
+    listed, skipped = list[tuple[int, str, str]](), list[str]()
+    for number, source in chunk:
         try:
-            waiting.append(_Picture(job, key, _opened(job, one)))
+            made = fetched(source)  # what has to be made is made once, for its hash and for its views
+            sha256, area = content_hash(made), job.roi.of(source) if job.roi else None
+            region = asdict(area) if area else None
+            key = entry_key("image", sha256, region, job.views, job.networks, job.turns)
+            if key not in indices:
+                found = _found_index(job, key)
+                if found is None:
+                    pictures.append(_Picture(job, key, load_image(made, job.views, area)))
+                    found = pictures[-1].index
+                indices[key] = found
+            listed.append((number, key, sha256))
         except ImageError as error:
             if not job.skip_broken:
-                raise _refused(error) from error
+                raise ImageError(f"{error} (`skip_broken=True` learns from the other images)") from error
             skipped.append(f"skipped: {error}")
-    stored = _run_networks(job, waiting)
-    known |= {picture.key: picture.index for picture in waiting}
-    numbered = zip(chunk, given, strict=True)
-    images = [
-        _listed(one, known[one.key], number, len(job.views))
-        for (number, _), one in numbered
-        if one.key in known
-    ]
-    return images, skipped, stored
-
-
-@dataclass(frozen=True, eq=False)
-class _Given:
-    """An image, its hash, its region of interest and the key of its entry; or why it cannot be read."""
-
-    source: ImageLike
-    key: str
-    sha256: str = ""
-    area: Area | None = None
-    error: ImageError | None = None
-
-
-def _refused(error: ImageError) -> ImageError:
-    return ImageError(f"{error} (`skip_broken=True` learns from the other images)")
-
-
-def _given(job: Job, source: ImageLike) -> _Given:
-    try:
-        made = fetched(source)  # what has to be made is made once, for its hash and for its views
-        sha256, area = content_hash(made), job.roi.of(source) if job.roi else None
-    except ImageError as error:
-        if not job.skip_broken:
-            raise _refused(error) from error
-        return _Given(source, f"broken {source}", error=error)
-    key = entry_key("image", sha256, asdict(area) if area else None, job.views, job.networks, job.turns)
-    return _Given(made, key, sha256, area)
+    stored = _run_networks(job, pictures)
+    images = [_listed(*one, indices[one[1]], len(job.views)) for one in listed]
+    return Described(images, skipped, stored)
 
 
 def _found_index(job: Job, key: str) -> Mapping[str, Array] | None:
@@ -147,12 +93,6 @@ def _found_index(job: Job, key: str) -> Mapping[str, Array] | None:
     if any(job.store.found(_block_key(key, block)) is None for block in blocks):
         return None
     return {name: entry[name] for name in INDEX}
-
-
-def _opened(job: Job, one: _Given) -> LoadedImage:
-    if one.error is not None:
-        raise one.error
-    return load_image(one.source, job.views, one.area)
 
 
 class _Picture:
@@ -193,7 +133,8 @@ class _Picture:
             (scale, view.number, view.inside is not None, EVERY_TURN.index(view.turn))
             for scale, view in self.views
         ]
-        places = [(*_edges(view.where), *view.where.overlaps) for _, view in self.views]
+        where = (view.where for _, view in self.views)
+        places = [(one.height, one.width, *one.box, *one.overlaps) for one in where]
         arrays = (np.array(numbers, np.int32), np.array(places), small, measures)
         return dict(zip(INDEX, arrays, strict=True))
 
@@ -233,10 +174,6 @@ def _entry(views: Sequence[tuple[int, Placed]], layers: Sequence[Sequence[Array]
     return entry
 
 
-def _edges(where: Geometry) -> tuple[float, ...]:
-    return (where.height, where.width, *where.box)
-
-
 @lru_cache(maxsize=1024)
 def _geometry(height: float, width: float, *places: float) -> Geometry:
     """Where a view lies; images of one size share it, which matters where there are millions."""
@@ -244,18 +181,18 @@ def _geometry(height: float, width: float, *places: float) -> Geometry:
     return Geometry(int(height), int(width), top, left, bottom, right, (above, before, below, after))
 
 
-def _listed(one: _Given, index: Mapping[str, Array], image: int, scales: int) -> StoredImage:
+def _listed(image: int, key: str, sha256: str, index: Mapping[str, Array], scales: int) -> StoredImage:
     """An image of the store, as its entry says."""
-    views: defaultdict[tuple[int, bool], list[Located]] = defaultdict(list)
+    views: defaultdict[tuple[int, bool], list[StoredView]] = defaultdict(list)
     last = _last_block(len(index["views"]))
     rows = zip(index["views"].tolist(), index["where"].tolist(), strict=True)
     for i, ((scale, number, masked, turn), place) in enumerate(rows):
         block, at = divmod(i, VIEWS_PER_ENTRY)
-        entry = one.key if block == last else _block_key(one.key, block)
-        located = Located(image, number, entry, at, _geometry(*place), bool(masked), turn)
+        entry = key if block == last else _block_key(key, block)
+        located = StoredView(image, number, entry, at, _geometry(*place), bool(masked), turn)
         views[scale, turn > 0].append(located)
     plain, copies = (tuple(tuple(views[scale, which]) for scale in range(scales)) for which in (False, True))
-    return StoredImage(image, plain, copies, one.sha256, index["thumbnail"], index["measures"])
+    return StoredImage(image, plain, copies, sha256, index["thumbnail"], index["measures"])
 
 
 def _last_block(views: int) -> int:

@@ -1,4 +1,8 @@
-"""How work is carried out. Nothing here changes the model."""
+"""How work is carried out, and where tasks run. Nothing here changes the model.
+
+A task is a module-level function, or a `functools.partial` of one, of picklable values. It does not depend on where it
+runs, so neither does the model: threads and a cluster give the same bits.
+"""
 
 from __future__ import annotations
 
@@ -9,19 +13,58 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from traceback import walk_stack
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from mhpatchcore.errors import ImageWarning, UserError
 from mhpatchcore.fitting.dask_executor import DaskExecutor
-from mhpatchcore.fitting.executor import Executor, Threads, silent
+from mhpatchcore.inputs.sources import ImageLike
 from mhpatchcore.runtime.costs import Costs
-from mhpatchcore.runtime.parallel import available_cores
+from mhpatchcore.runtime.parallel import available_cores, ordered_map
+from mhpatchcore.runtime.store import Store
 from mhpatchcore.runtime.urls import url_of
 
 if TYPE_CHECKING:
     from mhpatchcore.fitting.budget import Estimate
 
 Item = TypeVar("Item")
+Out = TypeVar("Out")
+
+
+class Executor(Protocol):
+    """Something that maps a task over items, `workers` at a time, and gives the results in order.
+
+    One that is `remote` runs them where results are far away: a task then takes a whole run of chunks, and leaves in
+    the store what it has made of them.
+    """
+
+    @property
+    def workers(self) -> int: ...
+
+    @property
+    def remote(self) -> bool: ...
+
+    def map(self, task: Callable[[Item], Out], items: Iterable[Item]) -> Iterator[Out]: ...
+
+    def check(self, store: Store | None, image: ImageLike | None, warn: Callable[[str], None]) -> None:
+        """Refuse workers that could not do their tasks, because they do not see the store or the image."""
+
+
+@dataclass(frozen=True)
+class Threads:
+    """The cores of this machine, in this process."""
+
+    workers: int
+    remote = False
+
+    def map(self, task: Callable[[Item], Out], items: Iterable[Item]) -> Iterator[Out]:
+        return ordered_map(task, items, self.workers)
+
+    def check(self, *_: object) -> None:
+        """They see what this process sees."""
+
+
+def silent(*_: object) -> None:
+    """Ignore whatever is reported."""
 
 
 def _warn(message: str) -> None:
@@ -115,8 +158,15 @@ class Execution:
     ) -> Iterator[Item]:
         """A phase of the work as the items it goes through, each of which takes some of `total` steps."""
         with self.phase(name, total) as advance:
-            done = 0
-            for item in items:
-                yield item
-                done += steps(item)
-                advance(done)
+            yield from counted(items, advance, steps)
+
+
+def counted(
+    items: Iterable[Item], advance: Callable[[int], None], steps: Callable[[Item], int] = lambda _: 1
+) -> Iterator[Item]:
+    """The items, while `advance` hears how many steps are done."""
+    done = 0
+    for item in items:
+        yield item
+        done += steps(item)
+        advance(done)

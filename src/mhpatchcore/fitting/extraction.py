@@ -1,41 +1,46 @@
-"""The first pass: images become descriptors in the store, chunk by chunk, and their moments are added up."""
+"""The first pass: images become descriptors in the store, chunk by chunk, and their moments are added up by a tree."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial, reduce
 from pathlib import Path
 
 import numpy as np
 
 from mhpatchcore.backbone.session import Backbone
-from mhpatchcore.backbone.stored import StoredImage
+from mhpatchcore.backbone.stored import StoredImage, StoredView, aligned, stored_maps, views_at
 from mhpatchcore.config import Config
 from mhpatchcore.errors import ImageError, UserError
 from mhpatchcore.fitting import describing, tasks
-from mhpatchcore.fitting.calibrating import held_out_images
-from mhpatchcore.fitting.describing import Chunk, Job
+from mhpatchcore.fitting.describing import Job
 from mhpatchcore.fitting.execution import Execution
-from mhpatchcore.fitting.moments import MOMENTS_FAN_IN, ScaleMoments, moments_over, total_moments
-from mhpatchcore.fitting.plan import make_plan, runs_of, turns_of
 from mhpatchcore.fitting.storekeeping import keep_within, opened_store
+from mhpatchcore.fitting.tasks import cut, images_at_once, turns_of
+from mhpatchcore.fitting.trees import Tree, grown
 from mhpatchcore.inputs.decode import size_of
 from mhpatchcore.inputs.files import absolute_name
-from mhpatchcore.inputs.sources import ImageLike
-from mhpatchcore.inputs.turns import AUTO, PLAIN
+from mhpatchcore.inputs.sources import ImageLike, spread
+from mhpatchcore.inputs.turns import PLAIN
+from mhpatchcore.metric.moments import Moments
 from mhpatchcore.model.duplicates import SIDE, near_duplicate_groups, near_duplicates
-from mhpatchcore.model.value import Previous
-from mhpatchcore.runtime.arrays import Indices
+from mhpatchcore.model.value import Model
+from mhpatchcore.runtime.arrays import Array, Indices
 from mhpatchcore.runtime.parallel import one_blas_thread
 from mhpatchcore.runtime.store import Store
+
+HELD_OUT_SHARE = 0.2
+MOMENTS_FAN_IN = 16
+WORTH_KEEPING = 8  # patches for each dimension: fewer would take less room than their moments
+ScaleMoments = tuple[Moments, ...]  # of each scale; none without images
 
 
 @dataclass(frozen=True, eq=False)
 class Extraction:
-    """What the later passes go by: the images that could be read, in the store, and moments of each scale of those that
-    are learnt from; the settings, how work is carried out, and the models that grow.
+    """What the later passes go by: the images that could be read, in the store; the settings, how work is carried out,
+    and the models that grow.
 
     The threshold comes from old images alone where the new ones are not `representative` of what comes.
     """
@@ -45,8 +50,7 @@ class Extraction:
     execution: Execution
     learnt: tuple[StoredImage, ...]
     held_out: tuple[StoredImage, ...]
-    moments: ScaleMoments
-    previous: Sequence[Previous] = ()
+    previous: Sequence[Model] = ()
     representative: bool = True
 
     @property
@@ -54,10 +58,10 @@ class Extraction:
         """All images that could be read."""
         return *self.learnt, *self.held_out
 
-    def learning(self, images: tuple[StoredImage, ...]) -> Extraction:
-        """The same, but learning from these images of the store."""
-        moments = moments_over(self.store, images, self.config, self.execution)
-        return replace(self, learnt=images, moments=moments)
+    @cached_property
+    def moments(self) -> ScaleMoments:
+        """Those of each scale, of all patches that are learnt from."""
+        return moments_over(self.store, self.learnt, self.config, self.execution)
 
 
 @contextmanager
@@ -66,7 +70,7 @@ def extracted(
     backbones: Sequence[Backbone],
     config: Config,
     execution: Execution,
-    previous: Sequence[Previous] = (),
+    previous: Sequence[Model] = (),
     representative: bool = True,
 ) -> Iterator[Extraction]:
     """The descriptors of all images, for as long as the block lasts; new ones are numbered behind `previous` ones.
@@ -78,7 +82,8 @@ def extracted(
     held_out = held_out_images(list(sources), config, previous) if representative else ()
     counts = number_of_views(images, config)
     expected = 2 * sum(n * backbone.info.stored for n, backbone in zip(counts, backbones, strict=True))
-    with one_blas_thread(), opened_store(_store_folder(execution), expected) as store:
+    folder = None if execution.store is None else absolute_name(execution.store)  # the same for all workers
+    with one_blas_thread(), opened_store(folder, expected) as store:
         try:
             if execution.runs_on.remote:
                 sources = {i: absolute_source(source) for i, source in sources.items()}
@@ -93,9 +98,25 @@ def extracted(
             tasks.forget()
 
 
-def _store_folder(execution: Execution) -> Path | None:
-    """Where the store is kept, by a name that is the same for all workers."""
-    return None if execution.store is None else Path(absolute_name(execution.store))
+def held_out_images(new: Sequence[int], config: Config, previous: Sequence[Model]) -> tuple[int, ...]:
+    """Of the new images those that are not learnt from but kept for the threshold, evenly spread."""
+    if config.calibration != "held-out" or len(new) < 2:
+        return ()
+    most = calibration_shares(config, previous, len(new))[-1]
+    return tuple(new[i] for i in spread(len(new), min(most, max(1, round(HELD_OUT_SHARE * len(new))))))
+
+
+def calibration_shares(config: Config, previous: Sequence[Model], new: int) -> list[int]:
+    """How many calibration images each model contributes, and last the new images: in proportion to what was learnt.
+
+    So a few parts that came back from the line weigh in the threshold as they do among all images. A model without
+    deciding patches cannot contribute.
+    """
+    images = [*(one.n_learnt if one.calibration.deciding else 0 for one in previous), new]
+    known = [*(one.calibration.n for one in previous), new]
+    room = max(config.calibration_images, *known[:-1]) if previous else config.calibration_images
+    share = min([room / max(sum(images), 1), *(n / of for n, of in zip(known, images, strict=True) if of)])
+    return [round(share * n) for n in images]
 
 
 def absolute_source(source: ImageLike) -> ImageLike:
@@ -114,67 +135,36 @@ def number_of_views(images: Sequence[ImageLike], config: Config) -> list[int]:
 
 def extract(
     sources: dict[int, ImageLike],
-    held_out: Sequence[int],
+    held_out: Collection[int],
     backbones: Sequence[Backbone],
     config: Config,
     execution: Execution,
     store: Store,
 ) -> Extraction:
-    """Run the networks over everything; moments of all patches that are learnt from."""
-    plan = make_plan(list(sources), held_out, config)
+    """Run the networks over everything: first over what is learnt from, then over what is held out."""
     networks = tuple(tasks.put_network(store, backbone) for backbone in backbones)
     job = Job(
-        store,
-        config.views,
-        networks,
-        config.roi,
-        block=config.chunk_images,
-        batch=execution.batch,
-        skip_broken=execution.skip_broken,
-        learns=config.augment != AUTO,  # otherwise it is not known yet what is learnt
-        turns=turns_of(config),
+        store, config.views, networks, config.roi, execution.batch, execution.skip_broken, turns_of(config)
     )
-    learnt, held = list[StoredImage](), list[StoredImage]()
-    to_learn, to_hold_out = (
-        runs_of(
-            [tuple((i, sources[i]) for i in chunk) for chunk in chunks], MOMENTS_FAN_IN, execution.runs_on
-        )
-        for chunks in (plan.learnt, plan.held_out)
-    )
+    found: dict[bool, list[StoredImage]] = {False: [], True: []}
     with execution.phase("extract", len(sources)) as advance:
-        moments = total_moments(
-            _moments_of_runs(job, to_learn, learnt, execution, advance), [level for level, _ in to_learn]
-        )
-        job = replace(job, learns=False, turns=(PLAIN,))
-        rest = len(sources) - len(held_out)
-        for _ in _moments_of_runs(job, to_hold_out, held, execution, lambda done: advance(rest + done)):
-            pass
+        done = 0
+        for is_held_out in (False, True):
+            mine = [(i, source) for i, source in sources.items() if (i in held_out) == is_held_out]
+            chunks = cut(mine, images_at_once(config))
+            task = partial(describing.describe, replace(job, turns=(PLAIN,)) if is_held_out else job)
+            for chunk, described in zip(chunks, execution.runs_on.map(task, chunks), strict=True):
+                for message in described.skipped:
+                    execution.warn(message)
+                found[is_held_out] += described.images
+                if execution.telemetry is not None:
+                    execution.telemetry.stored("extract", described.stored)
+                done += len(chunk)
+                advance(done)
     tasks.forget_networks()
-    if sources and not learnt and not held:
+    if sources and not (found[False] or found[True]):
         raise ImageError("none of the images could be read: check the folder")
-    return Extraction(store, config, execution, tuple(learnt), tuple(held), moments)
-
-
-def _moments_of_runs(
-    job: Job,
-    runs: Sequence[tuple[int, Sequence[Chunk]]],
-    images: list[StoredImage],
-    execution: Execution,
-    advance: Callable[[int], None],
-) -> Iterator[ScaleMoments]:
-    """Carry out the tasks over runs of chunks: the moments of each, while their `images` are collected."""
-    done = 0
-    results = execution.runs_on.map(partial(describing.extract, job), [run for _, run in runs])
-    for (_, run), result in zip(runs, results, strict=True):
-        for message in result.skipped:
-            execution.warn(message)
-        images += result.images
-        if execution.telemetry is not None:
-            execution.telemetry.move(result.moments_seconds, "extract", "moments")
-            execution.telemetry.stored("extract", result.stored)
-        yield result.moments
-        done += sum(map(len, run))
-        advance(done)
+    return Extraction(store, config, execution, tuple(found[False]), tuple(found[True]))
 
 
 def without(extraction: Extraction, left_out: set[int]) -> Extraction:
@@ -188,7 +178,7 @@ def without(extraction: Extraction, left_out: set[int]) -> Extraction:
         )
         for images in (extraction.learnt, extraction.held_out)
     )
-    return replace(extraction, held_out=held_out).learning(learnt)
+    return replace(extraction, learnt=learnt, held_out=held_out)
 
 
 def check_unknown(extraction: Extraction, sources: dict[int, ImageLike]) -> None:
@@ -213,7 +203,7 @@ def check_unknown(extraction: Extraction, sources: dict[int, ImageLike]) -> None
             )
 
 
-def duplicate_groups(extraction: Extraction, previous: Sequence[Previous]) -> Indices:
+def duplicate_groups(extraction: Extraction, previous: Sequence[Model]) -> Indices:
     """Which images are near-duplicates of each other: a number for each image of the whole model."""
     first = sum(len(one.hashes) for one in previous)
     new = sorted(extraction.images, key=lambda one: one.image)
@@ -228,3 +218,75 @@ def duplicate_groups(extraction: Extraction, previous: Sequence[Previous]) -> In
 
 def _named(source: ImageLike) -> str:
     return "a given array" if isinstance(source, np.ndarray) else str(source)
+
+
+def moments_over(
+    store: Store, images: Sequence[StoredImage], config: Config, execution: Execution
+) -> ScaleMoments:
+    """Moments of all patches of some images, at each scale."""
+    tree = Tree(
+        store,
+        MOMENTS_FAN_IN,
+        leaf=partial(image_moments, store, config.chunk_images),
+        merge=_merged,
+        close=_as_it_is,
+        identify=_views,
+        pack=_to_arrays,
+        unpack=_from_arrays,
+        kind="moments",
+        made_by=[config.chunk_images],
+        worth=_are_worth_keeping,
+        remote=execution.runs_on.remote,
+    )
+    with execution.phase("moments", len(images)) as advance:
+        nodes = grown(tree, cut(images, images_at_once(config)), execution, advance)
+        return reduce(_merged, nodes) if nodes else ()
+
+
+def image_moments(store: Store, block: int, images: Sequence[StoredImage]) -> ScaleMoments:
+    """Of all patches of some images, at each scale: those of a block of views after those of another."""
+    scales = (cut(views_at(scale, images), block) for scale in range(len(images[0].scales)))
+    return tuple(reduce(Moments.merge, (moments_of(store, chunk) for chunk in chunks)) for chunks in scales)
+
+
+def moments_of(store: Store, chunk: Sequence[StoredView]) -> Moments:
+    """Of the patches of some views."""
+    if any(view.masked for view in chunk):
+        return Moments.of(aligned(store, chunk))
+    each = [stored_maps(store, view) for view in chunk]
+    return Moments.of_maps([np.stack(layers) for layers in zip(*each, strict=True)])
+
+
+def _merged(one: ScaleMoments, other: ScaleMoments) -> ScaleMoments:
+    return tuple(ours.merge(theirs) for ours, theirs in zip(one, other, strict=True))
+
+
+def _as_it_is(moments: ScaleMoments, workers: int = 1) -> ScaleMoments:
+    return moments
+
+
+def _views(chunk: Sequence[StoredImage]) -> object:
+    return [(view.entry, view.position) for image in chunk for view in image.every_view]
+
+
+def _are_worth_keeping(moments: ScaleMoments) -> bool:
+    return all(WORTH_KEEPING * one.d <= one.n for one in moments)
+
+
+def _to_arrays(moments: ScaleMoments) -> dict[str, Array]:
+    arrays: dict[str, Array] = {}
+    for scale, one in enumerate(moments):
+        rest = np.broadcast_to(np.asarray(one.rest, np.float64), one.mean.shape)
+        arrays |= {f"{scale}.n": np.array([one.n]), f"{scale}.mean": one.mean, f"{scale}.rest": rest}
+        arrays[f"{scale}.M2"] = one.M2
+    return arrays
+
+
+def _from_arrays(arrays: Mapping[str, Array]) -> ScaleMoments:
+    return tuple(
+        Moments(
+            int(arrays[f"{scale}.n"][0]),
+            *(arrays[f"{scale}.{name}"] for name in ("mean", "M2", "rest")),
+        )
+        for scale in range(len(arrays) // 4)
+    )

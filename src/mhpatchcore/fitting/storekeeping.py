@@ -21,7 +21,6 @@ from pathlib import Path
 from mhpatchcore.errors import UserError
 from mhpatchcore.runtime.store import SUFFIX, Store
 from mhpatchcore.runtime.texts import format_bytes
-from mhpatchcore.runtime.urls import url_of
 
 PREFIX = "mhpatchcore-store-"
 LOCK = ".lock"
@@ -33,15 +32,11 @@ EARLIER = "earlier versions"  # the kind of entries whose kind is not known
 def opened_store(folder: str | Path | None, expected_bytes: int = 0) -> Iterator[Store]:
     """A store in a folder that stays, or in a temporary one that goes at the end."""
     if folder is not None:
-        if url_of(folder):
-            raise UserError(
-                f"the store cannot be kept at {folder}: name a folder, one that all workers reach on a cluster"
-            )
         with _kept_store(Path(folder), expected_bytes) as store:
             yield store
-        return
-    with temporary_folder(expected_bytes) as place:
-        yield Store(place, kept=False)
+    else:
+        with temporary_folder(expected_bytes) as place:
+            yield Store(place, kept=False)
 
 
 @contextmanager

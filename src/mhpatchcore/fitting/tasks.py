@@ -1,4 +1,8 @@
-"""The tasks of a fit: pure functions of picklable values, which any thread, process or machine may run.
+"""The chunks and the tasks of a fit.
+
+Chunks are the unit of work and of rounding. Each is computed by itself on one thread, and their results are put
+together by trees of a fixed shape, so a model does not depend on batch size, workers or where tasks run. Tasks are pure
+functions of picklable values, which any thread, process or machine may run.
 
 Descriptors never travel: tasks write them to the store and read them from there. Networks, metrics and scoring graphs
 are entries too; a process loads each of them once.
@@ -8,21 +12,57 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import TypeVar
 
 import numpy as np
 
+from mhpatchcore.backbone.device import current_device
 from mhpatchcore.backbone.session import Backbone, BackboneInfo
-from mhpatchcore.backbone.stored import Located, counting, stored_inside, stored_maps
+from mhpatchcore.backbone.stored import StoredView, counting, stored_inside, stored_maps
 from mhpatchcore.bank.patches import Patches, grid_origin
+from mhpatchcore.config import Config
+from mhpatchcore.inputs.turns import AUTO, EVERY_TURN, TURNS, Turn
 from mhpatchcore.metric.whitening import Whitening
 from mhpatchcore.runtime.parallel import Memoised, give_back
 from mhpatchcore.runtime.store import Store, entry_key
 from mhpatchcore.scoring.score import load_head
 
+Item = TypeVar("Item")
+
+
+def turns_of(config: Config) -> tuple[Turn, ...]:
+    """How the views of an image are turned before they are learnt; all ways, while it is to be found out."""
+    return EVERY_TURN if config.augment == AUTO else TURNS[config.augment]
+
+
+def images_at_once(config: Config) -> int:
+    """Images of one task: a chunk of views is then full, but an image that is cut into tiles has many of its own."""
+    return 1 if config.tiled else max(1, config.chunk_images // len(turns_of(config)))
+
+
+def bank_chunks(views: Sequence[StoredView], config: Config) -> tuple[tuple[StoredView, ...], ...]:
+    """The chunks that make the bank: views in random order, or as they come if the configuration does not shuffle.
+
+    Images that stand side by side are often alike, taken one after the other of the same lot. A chunk of them would
+    spend its share of the bank on small differences.
+    """
+    if not config.shuffle:
+        return cut(views, config.chunk_images)
+    order = np.random.default_rng(config.seed).permutation(len(views))
+    return cut([views[i] for i in order], config.chunk_images)
+
+
+def cut(items: Sequence[Item], size: int) -> tuple[tuple[Item, ...], ...]:
+    """
+    >>> cut("abcde", 2)
+    (('a', 'b'), ('c', 'd'), ('e',))
+    """
+    return tuple(tuple(items[i : i + size]) for i in range(0, len(items), size))
+
 
 def put_network(store: Store, backbone: Backbone) -> str:
     """Keep a network in the store; its key."""
-    key = entry_key("network", backbone.graph_sha256)
+    key = entry_key("network", backbone.graph_sha256, current_device())
     info = json.dumps(backbone.info.to_json()).encode()
     store.put(key, {"graph": np.frombuffer(backbone.graph, np.uint8), "info": np.frombuffer(info, np.uint8)})
     return key
@@ -36,7 +76,7 @@ def put_patches(store: Store, patches: Patches) -> str:
     return store.put_by_content("patches", patches.arrays)
 
 
-def whitened(store: Store, metric: str, chunk: Sequence[Located]) -> Patches:
+def whitened(store: Store, metric: str, chunk: Sequence[StoredView]) -> Patches:
     """The whitened patches of some views, with their origin."""
     whitening, parts = load_metric(store, metric), []
     for view in chunk:

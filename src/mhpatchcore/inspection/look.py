@@ -17,7 +17,7 @@ import numpy as np
 
 from mhpatchcore.config import Config
 from mhpatchcore.errors import ImageError
-from mhpatchcore.fitting.loading import shaped
+from mhpatchcore.fitting.fit import shaped
 from mhpatchcore.inputs.checks import Seen
 from mhpatchcore.inputs.decode import decoded, header_of
 from mhpatchcore.inputs.loading import LoadedImage, load_image

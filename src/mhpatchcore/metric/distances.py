@@ -67,7 +67,7 @@ def distances_to_nearest(
 ) -> Floats:
     """Squared distance of every row of z (n, k) to the nearest row of targets (m, k): (n,), in tasks of fixed size.
 
-    Who asks again and again gives `squares` (n,), the squared norms of z.
+    For repeated calls, pass `squares` (n,), the squared norms of z.
     """
     squares = squared_norms(z) if squares is None else squares
     doubled, norms = -2 * targets, squared_norms(targets)

@@ -81,7 +81,7 @@ def document_of(path: Path) -> dict[str, Any]:
 
 
 def check_file(path: Path) -> None:
-    """Refuse what is no file."""
+    """Refuse a path that is not a file."""
     if path.is_dir():
         raise ModelFileError(f"{path} is a folder, not a model file; name the file that `fit` has written")
     if not path.is_file():

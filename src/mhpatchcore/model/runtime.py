@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from math import inf
-from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -17,12 +17,11 @@ from mhpatchcore.inputs.loading import LoadedImage
 from mhpatchcore.inputs.views import whole_view
 from mhpatchcore.model.value import Scale
 from mhpatchcore.runtime.arrays import Array, Floats, Mask
-from mhpatchcore.runtime.parallel import one_blas_thread
-from mhpatchcore.scoring.combining import Rule, combined_score
+from mhpatchcore.runtime.parallel import Memoised, one_blas_thread
 from mhpatchcore.scoring.graph import Head
 from mhpatchcore.scoring.known_defects import NO_DEFECTS, KnownDefects, likenesses
 from mhpatchcore.scoring.maps import ViewScores
-from mhpatchcore.scoring.score import Scored, scored_by
+from mhpatchcore.scoring.score import Rule, Scored, combined_score, scored_by
 
 
 class Runtime:
@@ -33,25 +32,30 @@ class Runtime:
 
     def __init__(self, scales: Sequence[Scale], config: Config, defects: KnownDefects = NO_DEFECTS) -> None:
         self._scales, self._config, self._defects = tuple(scales), config, defects
-        self._lock = Lock()
-        self._heads: tuple[Head, ...] | None = None
-        self._known: tuple[list[Floats], ...] | None = None
-        self._sessions: dict[int, tuple[Any, ...]] = {}
+        self._made_heads = Memoised(lambda: tuple(scale.head(config) for scale in scales))
+        self._made_sessions = Memoised(partial(_make_sessions, self._made_heads))
+        self._made_directions = Memoised(
+            lambda: tuple(defects.directions(i, scale.whitening) for i, scale in enumerate(scales))
+        )
 
     @property
     def heads(self) -> tuple[Head, ...]:
-        with self._lock:
-            return self._made_heads()
+        return self._made_heads()
 
     @property
     def one_at_a_time(self) -> tuple[Any, ...]:
         """A session for each scale that uses all cores."""
-        return self._session(0)
+        return self._made_sessions(0)
 
     @property
     def side_by_side(self) -> tuple[Any, ...]:
         """A session for each scale that uses one core per call."""
-        return self._session(1)
+        return self._made_sessions(1)
+
+    @property
+    def known(self) -> tuple[list[Floats], ...]:
+        """For each scale the whitened directions (m, k) of every known defect."""
+        return self._made_directions()
 
     def warm_up(self) -> None:
         """Make all sessions and run each once, so that the first part on the line need not wait.
@@ -60,9 +64,8 @@ class Runtime:
         """
         for sessions in (self.one_at_a_time, self.side_by_side):
             for i, (scale, session) in enumerate(zip(self._scales, sessions, strict=True)):
-                self.score(
-                    i, session, np.zeros((*scale.size, 3), np.uint8), let_go=bool(self._config.sizes[i].zoom)
-                )
+                black, tiled = np.zeros((*scale.size, 3), np.uint8), bool(self._config.sizes[i].zoom)
+                self.score(i, session, black, let_go=tiled)
 
     def score_image(
         self, source: LoadedImage, sessions: Sequence[Any]
@@ -98,16 +101,6 @@ class Runtime:
         options = letting_go() if let_go else None
         return scored_by(session, feed, head.grid, inside, options, with_z=bool(self._defects.names))
 
-    @property
-    def known(self) -> tuple[list[Floats], ...]:
-        """For each scale the whitened directions (m, k) of every known defect."""
-        with self._lock:
-            if self._known is None:
-                self._known = tuple(
-                    self._defects.directions(i, scale.whitening) for i, scale in enumerate(self._scales)
-                )
-            return self._known
-
     def likeness_limit(self, calibration: Calibration) -> float:
         """Images that are more like a known defect are rejected, whatever their score: infinity where none is known.
 
@@ -127,15 +120,8 @@ class Runtime:
         rate = calibration.for_likeness * calibration.expected_rate * calibration.n / len(deciding)
         return threshold_at(1 + np.array(like, np.float32), min(rate, 0.5)) - 1
 
-    def _session(self, threads: int) -> tuple[Any, ...]:
-        with self._lock:
-            if threads not in self._sessions:
-                with one_blas_thread():
-                    graphs = [head.whole_graph for head in self._made_heads()]
-                self._sessions[threads] = tuple(make_session(graph, threads) for graph in graphs)
-            return self._sessions[threads]
 
-    def _made_heads(self) -> tuple[Head, ...]:
-        if self._heads is None:
-            self._heads = tuple(scale.head(self._config) for scale in self._scales)
-        return self._heads
+def _make_sessions(heads: Memoised[tuple[Head, ...]], threads: int) -> tuple[Any, ...]:
+    with one_blas_thread():
+        graphs = [head.whole_graph for head in heads()]
+    return tuple(make_session(graph, threads) for graph in graphs)

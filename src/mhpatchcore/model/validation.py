@@ -33,16 +33,39 @@ MOST_PATCHES = 2**40
 MOST_CELLS = 2**22
 MOST_DISTANCES = 2**31  # between the patches of a view and the bank's rows, 8 GB
 MAY_BE_UNKNOWN = ("images.measures",)  # NaN, as of the place of a part where there is none
-LARGEST = 1.001 * float(
-    np.finfo(np.float16).max
-)  # descriptors are halves, and what comes of them is no larger
+LARGEST = 1.001 * float(np.finfo(np.float16).max)  # descriptors are halves, and what comes of them no larger
+
+# every tensor of a file, and those of each scale: types and sizes, of which those with one name are equal
+Kinds = dict[str, tuple[str, tuple[str | int, ...]]]
+TENSORS: Kinds = {
+    "images.thumbnails": ("f2", ("images", SIDE**2)),
+    "images.measures": ("f4", ("images", len(MEASURES))),
+    "calibration.scores": ("f4", ("scores",)),
+    "calibration.peaks": ("f4", ("scores",)),
+    "deciding.images": ("i4", ("deciding",)),
+    "deciding.sizes": ("i4", ("deciding", 2)),
+}
+OF_SCALE: Kinds = {
+    "moments.mean": ("f8", ("d",)),
+    "moments.M2": ("f8", ("d", "d")),
+    "moments.rest": ("f8", ("d",)),
+    "variances": ("f8", ("variances",)),
+    "whitening.A": ("f8", ("k", "d")),
+    "bank.raw": ("f2 f4", ("K", "d")),
+    "bank.origin": ("i4", ("K", 4)),
+    "bank.weights": ("f4", ("K",)),
+    "deciding.cells": ("i4", ("deciding", "cells")),
+    "deciding.rows": ("f2", ("deciding", "cells", "d")),
+    "graph": ("u1", ("bytes",)),
+}
+OF_DEFECTS: Kinds = {"defects.rows": ("f2", ("rows", "d")), "defects.kinds": ("i4", ("rows",))}
 
 
 def check_document(document: Mapping[str, Any]) -> None:
     """The kinds of what the JSON document says."""
     _expect(isinstance(document["version"], str), "it names no version")
-    _expect(isinstance(document["product"], str), "its product is no text")
-    _expect(isinstance(document["config"], dict), "its settings are no table")
+    _expect(isinstance(document["product"], str), "its product is not a text")
+    _expect(isinstance(document["config"], dict), "its settings are not a table")
     missing = {field.name for field in fields(Config)} - set(document["config"])
     _expect(not missing, f"the setting {min(missing, default='')} is missing")
     roi = document["config"]["roi"]  # a text would be a file or a URL, to be read by whoever loads the model
@@ -51,28 +74,22 @@ def check_document(document: Mapping[str, Any]) -> None:
         _expect(_texts(document[name]), f"{name} are not texts")
     _expect(len(document["hashes"]) == len(document["images"]), "images and hashes differ in number")
     _expect(_whole(document["n_learnt"]) and document["n_learnt"] >= 1, "it has learnt from no images")
-    _expect(isinstance(document["history"], list), "its history is no list")
+    _expect(isinstance(document["history"], list), "its history is not a list")
     for event in document["history"]:
-        names = ("what", "source", "when", "version", "who", "note")
+        names = ("what", "source", "when", "version", "who", "note", "device")
         texts = all(isinstance(event[name], str) for name in names)
         _expect(texts and _whole(event["images"]) and _whole(event["total"]), "an event is not of its kind")
         _expect(_number(event["false_alarm"]), "an event has no rate")
-    _expect(isinstance(document["defects"], list), "its known defects are no list")
+    _expect(isinstance(document["defects"], list), "its known defects are not a list")
     for defect in document["defects"]:
         named = isinstance(defect["name"], str) and 0 < len(defect["name"]) <= MOST_NAME
         _expect(named and _whole(defect["images"]) and defect["images"] >= 1, "a known defect has no name")
     distinct = {defect["name"] for defect in document["defects"]}
     _expect(len(distinct) == len(document["defects"]), "two known defects have one name")
-    calibration = document["calibration"]
-    _expect(
-        _number(calibration["false_alarm"])
-        and 0 < calibration["false_alarm"] < 1
-        and isinstance(calibration["method"], str)
-        and (
-            calibration["by_hand"] is None or (_number(calibration["by_hand"]) and calibration["by_hand"] > 0)
-        ),
-        "its calibration is not of its kind",
-    )
+    rate, method, by_hand = (document["calibration"][name] for name in ("false_alarm", "method", "by_hand"))
+    judged = _number(rate) and 0 < rate < 1 and isinstance(method, str)
+    fixed = by_hand is None or (_number(by_hand) and by_hand > 0)
+    _expect(judged and fixed, "its calibration is not of its kind")
     _expect(isinstance(document["scales"], list) and document["scales"] != [], "it has no scales")
     for scale in document["scales"]:
         _expect(
@@ -86,54 +103,34 @@ def check_document(document: Mapping[str, Any]) -> None:
 
 def check_tensors(document: Mapping[str, Any], tensors: Mapping[str, Array]) -> None:
     """Every tensor is there, with its shape and type, and finite."""
-    n = len(tensors["calibration.scores"])
-    expected: dict[str, tuple[tuple[int | None, ...], str]] = {
-        "images.thumbnails": ((len(document["images"]), SIDE**2), "f2"),
-        "images.measures": ((len(document["images"]), len(MEASURES)), "f4"),
-        "calibration.scores": ((n,), "f4"),
-        "calibration.peaks": ((n,), "f4"),
-        "deciding.images": ((len(tensors["deciding.images"]),), "i4"),
-        "deciding.sizes": ((len(tensors["deciding.images"]), 2), "i4"),
-    }
-    kept = len(tensors["deciding.images"])
-    _expect(kept <= n, "there are more deciding patches than scores")
+    names, sizes = set(TENSORS), {"images": len(document["images"])}
+    _check_shapes("", TENSORS, tensors, sizes)
+    _expect(sizes["deciding"] <= sizes["scores"], "there are more deciding patches than scores")
+    kinds = OF_SCALE | (OF_DEFECTS if document["defects"] else {})
     for i, scale in enumerate(document["scales"]):
         d = sum(channels for channels, _, _ in scale["backbone"]["maps"])
-        k, K = len(tensors[f"{i}.whitening.A"]), len(tensors[f"{i}.bank.raw"])
-        cells = tensors[f"{i}.deciding.cells"]
-        t = cells.shape[1] if cells.ndim == 2 else -1
-        _expect(1 <= k <= d, f"{i}.whitening.A has no directions")
-        _expect(K >= 1, f"{i}.bank has no rows")
-        raw = "f2" if tensors[f"{i}.bank.raw"].dtype == np.float16 else "f4"
-        expected |= {
-            f"{i}.moments.mean": ((d,), "f8"),
-            f"{i}.moments.M2": ((d, d), "f8"),
-            f"{i}.moments.rest": ((d,), "f8"),
-            f"{i}.variances": ((None,), "f8"),
-            f"{i}.whitening.A": ((k, d), "f8"),
-            f"{i}.bank.raw": ((K, d), raw),
-            f"{i}.bank.origin": ((K, 4), "i4"),
-            f"{i}.bank.weights": ((K,), "f4"),
-            f"{i}.deciding.cells": ((kept, t), "i4"),
-            f"{i}.deciding.rows": ((kept, t, d), "f2"),
-            f"{i}.graph": ((None,), "u1"),
-        }
-        if document["defects"]:
-            m = len(tensors[f"{i}.defects.rows"])
-            expected |= {f"{i}.defects.rows": ((m, d), "f2"), f"{i}.defects.kinds": ((m,), "i4")}
-    for name, (shape, kind) in expected.items():
-        tensor = tensors[name]
+        own = {"deciding": sizes["deciding"], "d": d}
+        _check_shapes(f"{i}.", kinds, tensors, own)
+        _expect(1 <= own["k"] <= d, f"{i}.whitening.A has no directions")
+        _expect(own["K"] >= 1, f"{i}.bank has no rows")
+        names |= {f"{i}.{name}" for name in kinds}
+    unknown = set(tensors) - names
+    _expect(not unknown, f"{min(unknown, default='')} does not belong to a model")
+    _expect(set(document["sha256"]) == names, "hashes and tensors differ")
+
+
+def _check_shapes(prefix: str, kinds: Kinds, tensors: Mapping[str, Array], sizes: dict[str, int]) -> None:
+    """Tensors against their kinds; a size that is not known yet is that of the first tensor that has it."""
+    for name, (kind, shape) in kinds.items():
+        tensor = tensors[prefix + name]
         fits = len(shape) == tensor.ndim and all(
-            wanted in (None, found) for wanted, found in zip(shape, tensor.shape, strict=True)
+            found == (wanted if isinstance(wanted, int) else sizes.setdefault(wanted, found))
+            for wanted, found in zip(shape, tensor.shape, strict=True)
         )
-        _expect(fits and tensor.dtype == np.dtype(kind), f"{name} is {tensor.dtype} {tensor.shape}")
-        _expect(
-            kind[0] != "f" or name in MAY_BE_UNKNOWN or bool(np.isfinite(tensor).all()),
-            f"{name} holds numbers that are not finite",
-        )
-    unknown = set(tensors) - set(expected)
-    _expect(not unknown, f"{min(unknown, default='')} is no part of a model")
-    _expect(set(document["sha256"]) == set(expected), "hashes and tensors differ")
+        known = tensor.dtype in [np.dtype(one) for one in kind.split()]
+        _expect(fits and known, f"{prefix}{name} is {tensor.dtype} {tensor.shape}")
+        finite = kind[0] != "f" or name in MAY_BE_UNKNOWN or np.isfinite(tensor)
+        _expect(finite, f"{prefix}{name} holds numbers that are not finite")
 
 
 def check_model(model: Model) -> None:
@@ -144,8 +141,8 @@ def check_model(model: Model) -> None:
     window = model.config.window
     _expect(isinstance(window, Window) and window.depth != "", "its window is not known")
     _expect(model.config.false_alarm == model.calibration.false_alarm, "its rates differ")
-    _expect(bool((model.calibration.scores >= 0).all()), "a calibration score is negative")
-    _expect(bool((model.calibration.peaks >= 0).all()), "a calibration peak is negative")
+    _expect(model.calibration.scores >= 0, "a calibration score is negative")
+    _expect(model.calibration.peaks >= 0, "a calibration peak is negative")
     _expect(model.n_learnt <= len(model.images), "it has learnt from more images than it names")
     _expect(model.config.augment in TURNS, "it does not say which copies it has learnt")
     turns = TURNS[model.config.augment]
@@ -158,36 +155,30 @@ def check_model(model: Model) -> None:
         image, view, row, column = scale.origin.T
         single = image >= 0
         _expect(info.patches * len(scale.raw) <= MOST_DISTANCES, f"{i}.bank is too large for its grid")
-        _expect(
-            bool((image < len(model.images)).all() and (image >= -1).all()), f"{i}.bank has unknown images"
-        )
+        _expect((image >= -1) & (image < len(model.images)), f"{i}.bank has unknown images")
         turned = np.isin(view, [EVERY_TURN.index(turn) for turn in turns])
         known = turned if whole else (view >= 0) & (view < MOST_TILES * len(EVERY_TURN))
-        _expect(bool(known[single].all()), f"{i}.bank has unknown views")
+        _expect(known[single], f"{i}.bank has unknown views")
         inside = (row >= 0) & (row < info.grid[0]) & (column >= 0) & (column < info.grid[1])
-        _expect(bool(inside[single].all()), f"{i}.bank has places outside of the grid")
-        _expect(
-            bool(((scale.weights > 0) & (scale.weights <= 1)).all()), f"{i}.bank has weights out of range"
-        )
-        _expect(bool((np.diag(scale.moments.M2) >= 0).all()), f"{i}.moments have a negative variance")
+        _expect(inside[single], f"{i}.bank has places outside of the grid")
+        _expect((scale.weights > 0) & (scale.weights <= 1), f"{i}.bank has weights out of range")
+        _expect(np.diag(scale.moments.M2) >= 0, f"{i}.moments have a negative variance")
         means = np.abs(scale.moments.mean).max(), np.abs(scale.moments.rest).max(), np.abs(scale.raw).max()
         _expect(max(map(float, means)) <= LARGEST, f"{i}.moments or {i}.bank are larger than descriptors are")
         scatter = np.abs(scale.moments.M2).max()
         _expect(scatter <= scale.moments.n * LARGEST**2, f"{i}.moments are larger than descriptors allow")
-        _expect(bool((scale.variances >= 0).all()), f"{i}.variances are negative")
+        _expect(scale.variances >= 0, f"{i}.variances are negative")
         if model.defects.names:
             kinds = model.defects.kinds[i]
             known = (kinds >= 0) & (kinds < len(model.defects.names))
-            _expect(bool(known.all()), f"{i}.defects have no names")
+            _expect(known, f"{i}.defects have no names")
             _expect(info.patches * len(kinds) <= MOST_DISTANCES, f"{i}.defects are too many for its grid")
         for one in model.calibration.deciding:
             _expect(1 <= min(one.size) <= prod(one.size) <= MOST_PIXELS, "an image's size is out of range")
             cells, views = one.cells[i], model.config.views[i].count(*one.size)
             _expect(views <= MOST_TILES, "an image has too many tiles")
-            _expect(
-                bool(((cells >= 0) & (cells < views * info.patches)).all()),
-                "deciding patches lie outside of the grid",
-            )
+            inside = (cells >= 0) & (cells < views * info.patches)
+            _expect(inside, "deciding patches lie outside of the grid")
             _expect(-1 <= one.image < len(model.images), "deciding patches are of unknown images")
     _check_graphs(model)
 
@@ -199,7 +190,7 @@ def _check_graphs(model: Model) -> None:
         try:
             network = onnx.load_model_from_string(scale.backbone.graph)
         except DecodeError as error:
-            raise ValueError("its network is no ONNX graph") from error
+            raise ValueError("its network is not an ONNX graph") from error
         check_harmless(network, (1, info.height, info.width, 3))
         graph = network.graph
         inputs, outputs = ([_signature(one) for one in side] for side in (graph.input, graph.output))
@@ -216,7 +207,7 @@ def _signature(value: Any) -> tuple[str, int, tuple[int, ...]]:
 
 def _check_backbone(info: Mapping[str, Any]) -> None:
     for name in ("name", "weights_sha256", "weights_source", "descriptor", "precision"):
-        _expect(isinstance(info[name], str), f"the backbone's {name} is no text")
+        _expect(isinstance(info[name], str), f"the backbone's {name} is not a text")
     _expect(_texts(info["layers"]), "the backbone's layers are not texts")
     for name in ("height", "width"):
         _expect(_whole(info["pool"]) and info["pool"] >= 1, "the backbone's pool is out of range")
@@ -233,8 +224,9 @@ def _check_backbone(info: Mapping[str, Any]) -> None:
         _expect(shape[1] <= maps[0][1] and shape[2] <= maps[0][2], "the first map is not the finest")
 
 
-def _expect(holds: bool, otherwise: str) -> None:
-    if not holds:
+def _expect(holds: bool | Array, otherwise: str) -> None:
+    """Refuse what does not hold, of an array everywhere."""
+    if not (holds.all() if isinstance(holds, np.ndarray) else holds):
         raise ValueError(otherwise)
 
 

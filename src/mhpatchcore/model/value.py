@@ -112,30 +112,12 @@ class Model:
         """How many patches it has learnt from, at all scales together."""
         return sum(scale.moments.n for scale in self.scales)
 
-
-@dataclass(frozen=True, eq=False)
-class Previous:
-    """A model that is to grow, and whose images are gone: its scales and calibration; hashes, thumbnails (n, 64) and
-    measures (n, m) of its images, `learnt` of which it has learnt from.
-    """
-
-    scales: tuple[Scale, ...]
-    calibration: Calibration
-    hashes: tuple[str, ...]
-    thumbnails: Floats
-    measures: Floats
-    learnt: int
-
-    @staticmethod
-    def of(model: Model, first: int = 0) -> Previous:
-        """A model whose images are the images `first` … of a larger one."""
+    def numbered_from(self, first: int) -> Model:
+        """The same model, whose images are the images `first` … of a larger one."""
         deciding = tuple(
             one if one.image == NOT_LEARNT else replace(one, image=one.image + first)
-            for one in model.calibration.deciding
+            for one in self.calibration.deciding
         )
-        scales = tuple(
-            replace(one, origin=one.origin + np.array([first, 0, 0, 0], one.origin.dtype))
-            for one in model.scales
-        )
-        calibration = replace(model.calibration, deciding=deciding)
-        return Previous(scales, calibration, model.hashes, model.thumbnails, model.measures, model.n_learnt)
+        moved = np.array([first, 0, 0, 0], np.int32)
+        scales = tuple(replace(one, origin=one.origin + moved) for one in self.scales)
+        return replace(self, scales=scales, calibration=replace(self.calibration, deciding=deciding))

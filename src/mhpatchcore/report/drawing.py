@@ -143,22 +143,40 @@ def screen_map(result: Result, height: int, width: int) -> Floats:
     return result.map_over((0, 0, *result.size), height, width)
 
 
-def panels(source: ImageLike, result: Result, full_size: bool = False) -> Array:
-    """Original, heatmap, and predicted segmentation, side by side."""
+def panels(source: ImageLike, result: Result, full_size: bool = False, truth: Mask | None = None) -> Array:
+    """Original, heatmap, and predicted segmentation, side by side; after the original the truth (H, W), if given."""
     pixels = load_pixels(source, result.window) if full_size else screen_pixels(source, result.window)
-    sheet = np.full((len(pixels), _width_of_three(pixels), 3), 255, np.uint8)
-    _draw_panels(sheet, pixels, result)
+    height, width = pixels.shape[:2]
+    known = (
+        []
+        if truth is None
+        else [outlined(pixels, np.asarray(Image.fromarray(truth).resize((width, height))))]
+    )
+    count = 3 + len(known)
+    sheet = np.full((height, count * width + (count - 1) * SEPARATOR, 3), 255, np.uint8)
+    plain, *between, hot, found = (sheet[:, i * (width + SEPARATOR) :][:, :width] for i in range(count))
+    plain[:], found[:] = pixels, pixels
+    for panel, drawn in zip(between, known, strict=True):
+        panel[:] = drawn
+    # the map is made some rows at a time, so that the map of a large image is never in memory as a whole
+    mask = np.empty((height, width), bool)
+    rows = max(1, BAND // width)
+    for top in range(0, height, rows):
+        bottom = min(top + rows, height)
+        tall = result.size[0] / height
+        heat = result.map_over((top * tall, 0, bottom * tall, result.size[1]), bottom - top, width)
+        hot[top:bottom] = overlay(pixels[top:bottom], heat, heat_unit(result))
+        mask[top:bottom] = heat > result.mask_limit
+    _draw_outline(found, mask)
     return sheet
 
 
 def triptych(source: ImageLike, result: Result, full_size: bool = False) -> Array:
     """`panels` above a legend: the verdict, the scale of the colours, and what is outlined."""
-    pixels = load_pixels(source, result.window) if full_size else screen_pixels(source, result.window)
-    below = _legend(result, max(_width_of_three(pixels), LEAST_WIDTH))
-    sheet = np.full((len(pixels) + len(below), below.shape[1], 3), 255, np.uint8)
-    _draw_panels(sheet[: len(pixels)], pixels, result)
-    sheet[len(pixels) :] = below
-    return sheet
+    above = panels(source, result, full_size)
+    below = _legend(result, max(above.shape[1], LEAST_WIDTH))
+    wider = np.full((len(above), below.shape[1] - above.shape[1], 3), 255, np.uint8)
+    return np.concatenate([np.concatenate([above, wider], axis=1), below])
 
 
 def contact_sheet(rows: Sequence[tuple[str, Array]], width: int = 720) -> Array:
@@ -179,31 +197,6 @@ def save_picture(path: str | Path, picture: Array) -> None:
     with atomic_path(path) as temporary:
         # half the time of the usual level 6, for files that are a quarter larger
         Image.fromarray(picture).save(temporary, compress_level=3)
-
-
-def _width_of_three(pixels: Array) -> int:
-    return int(3 * pixels.shape[1] + 2 * SEPARATOR)
-
-
-def _draw_panels(sheet: Array, pixels: Array, result: Result) -> None:
-    """Pixels (H, W, 3) three times into a sheet (H, …, 3): as they are, under the heat, and with outlines.
-
-    The map is made some rows at a time, so that the map of a large image is never in memory as a whole.
-    """
-    height, width = pixels.shape[:2]
-    plain, hot, found = (
-        sheet[:, left : left + width] for left in range(0, 3 * (width + SEPARATOR), width + SEPARATOR)
-    )
-    plain[:], found[:] = pixels, pixels
-    mask = np.empty((height, width), bool)
-    rows = max(1, BAND // width)
-    for top in range(0, height, rows):
-        bottom = min(top + rows, height)
-        tall = result.size[0] / height
-        heat = result.map_over((top * tall, 0, bottom * tall, result.size[1]), bottom - top, width)
-        hot[top:bottom] = overlay(pixels[top:bottom], heat, heat_unit(result))
-        mask[top:bottom] = heat > result.mask_limit
-    _draw_outline(found, mask)
 
 
 def _legend(result: Result, width: int) -> Array:

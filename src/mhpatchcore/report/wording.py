@@ -13,8 +13,7 @@ from mhpatchcore.calibration.threshold import Calibration
 from mhpatchcore.config import Config
 from mhpatchcore.detector import Detector
 from mhpatchcore.evaluation.evaluate import Evaluation
-from mhpatchcore.evaluation.metrics import f1_max
-from mhpatchcore.evaluation.pixel_metrics import FPR_LIMIT
+from mhpatchcore.evaluation.metrics import FPR_LIMIT, f1_max
 
 Facts = list[tuple[str, str]]
 # a page that shows both thresholds says what each is for

@@ -13,10 +13,6 @@ Phases of a fit and an evaluation:
     rank        all training images against the bank rows of the others, if suspicious ones are asked for
     coverage    distances of all training patches to the bank, for the report of a fit
     score       test images; an experiment counts their pixels in a phase "metrics" of its own
-
-The moments of a chunk are accumulated by the task that has just extracted it. That CPU time is measured there and
-charged to "moments" instead of "extract"; on the clock the two run side by side, so the wall time of "moments" is only
-what follows the last image.
 """
 
 from __future__ import annotations
@@ -51,7 +47,7 @@ PHASES = {
 class Phase:
     """One phase: seconds on the clock and of CPU, the peak of resident memory, what it wrote to the store.
 
-    `items` are images; "moments" is one step.
+    `items` are images; whitening, within "moments", is one step.
     """
 
     name: str
@@ -88,7 +84,6 @@ class Costs:
         self.phases: list[Phase] = []
         self._highest = 0
         self._start_mark()
-        self._moved: defaultdict[str, float] = defaultdict(float)
         self._stored: defaultdict[str, int] = defaultdict(int)
 
     @contextmanager
@@ -104,17 +99,12 @@ class Costs:
                 Phase(
                     name,
                     wall_seconds=time.perf_counter() - wall,
-                    cpu_seconds=cpu_seconds() - cpu + self._moved.pop(name, 0.0),
+                    cpu_seconds=cpu_seconds() - cpu,
                     peak_rss=self._mark(),
                     items=measured.items,
                     bytes_stored=self._stored.pop(name, 0),
                 )
             )
-
-    def move(self, cpu_seconds: float, from_phase: str, to_phase: str) -> None:
-        """Charge CPU time that one phase has spent for another to that one."""
-        self._moved[from_phase] -= cpu_seconds
-        self._moved[to_phase] += cpu_seconds
 
     def stored(self, phase: str, size: int) -> None:
         """Count bytes that a phase has written to the store."""

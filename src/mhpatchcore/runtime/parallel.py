@@ -12,8 +12,8 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
-from functools import lru_cache, partial
+from contextlib import ExitStack, contextmanager, suppress
+from functools import cache, lru_cache, partial
 from itertools import repeat
 from threading import Lock
 from typing import Any, Generic, TypeVar
@@ -103,6 +103,15 @@ def _limit_blas() -> Callable[[], Any]:
 one_blas_thread = ProcessState(_limit_blas)
 
 
+_for_life = ExitStack()
+
+
+@cache
+def limit_blas() -> None:
+    """One thread for every BLAS call of this process, a worker's, from now on."""
+    _for_life.enter_context(one_blas_thread())
+
+
 @contextmanager
 def late_blas_limited() -> Iterator[None]:
     """Within `one_blas_thread`, for a BLAS library that was loaded after it began, such as scikit-learn's."""
@@ -186,24 +195,6 @@ def tree_nodes(
             else:
                 open_nodes[level], node = merged, None
     return [node for node in reversed(open_nodes) if node is not None]
-
-
-def tree_reduce(
-    leaves: Iterable[Item],
-    fan_in: int,
-    merge: Callable[[Item, Item], Item],
-    close: Callable[[Item], Item] = lambda node: node,
-    levels: Iterable[int] | None = None,
-) -> Item | None:
-    """One node of all leaves; None without any.
-
-    >>> tree_reduce(range(10), 4, lambda x, y: x + y)
-    45
-    """
-    total: Item | None = None
-    for node in tree_nodes(leaves, fan_in, merge, close, levels):
-        total = node if total is None else merge(total, node)
-    return None if total is None else close(total)
 
 
 def give_back() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -10,13 +11,21 @@ import typer
 
 from mhpatchcore.cli.command import Answer, Run, command
 from mhpatchcore.cli.console import counted, warn
-from mhpatchcore.cli.inbox.lines import preview_lines, version_lines, when
-from mhpatchcore.cli.inbox.options import Model, Note, Place, Who, inbox_of, who_says
+from mhpatchcore.cli.inbox.lines import (
+    Model,
+    Note,
+    Place,
+    Who,
+    inbox_of,
+    preview_lines,
+    version_lines,
+    when,
+    who_says,
+)
 from mhpatchcore.cli.options import FalseAlarm
-from mhpatchcore.deploy.inbox.change import recover
 from mhpatchcore.deploy.inbox.preview import ACTIONS
 from mhpatchcore.deploy.inbox.proposals import Request, accept, propose
-from mhpatchcore.deploy.inbox.versions import versions
+from mhpatchcore.deploy.inbox.versions import recover, versions
 from mhpatchcore.errors import UserError
 
 Ids = Annotated[
@@ -121,7 +130,7 @@ def versions_(model: Model, inbox: Place = None) -> Answer:
     journal = inbox_of(model, inbox).journal
     recover(journal, model)
     found, changes = versions(journal, model), journal.changes(model.stem)
-    facts = {"versions": [one.to_json() for one in found], "changes": [one.to_json() for one in changes]}
+    facts = {"versions": [asdict(one) for one in found], "changes": [asdict(one) for one in changes]}
     return Answer(facts, version_lines(found, changes))
 
 
@@ -147,7 +156,7 @@ def undo(
         f"{model} is version {chosen.version} again: {counted(chosen.images, 'image')}, {chosen.what} "
         f"{when(chosen.when)}"
     )
-    return Answer(chosen.to_json() | {"model": str(model)}, [line])
+    return Answer(asdict(chosen) | {"model": str(model)}, [line])
 
 
 def _changed(model: Path, request: Request, inbox: Path | None, run: Run, write: bool) -> Answer:

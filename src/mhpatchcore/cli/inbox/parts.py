@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -9,8 +10,7 @@ import typer
 
 from mhpatchcore.cli.command import Answer, command
 from mhpatchcore.cli.console import counted
-from mhpatchcore.cli.inbox.lines import journal_line, line
-from mhpatchcore.cli.inbox.options import Label, Model, Note, Place, Who, inbox_of, who_says
+from mhpatchcore.cli.inbox.lines import Label, Model, Note, Place, Who, inbox_of, journal_line, line, who_says
 from mhpatchcore.cli.paths import check_folder, given_images
 from mhpatchcore.deploy.inbox.parts import Said
 from mhpatchcore.deploy.inbox.proposals import file_name, loaded
@@ -33,7 +33,7 @@ def list_(
     """Show the labelled parts, the newest first."""
     _, detector = loaded(model)
     parts, learnt = inbox_of(model, inbox).parts(model.stem, label), set(detector.model.hashes)
-    facts = [one.to_json() | {"learnt": one.sha256 in learnt} for one in parts]
+    facts = [asdict(one) | {"learnt": one.sha256 in learnt} for one in parts]
     good = sum(one.label == "good" for one in parts)
     lines = [line(one, one.sha256 in learnt) for one in parts]
     return Answer(facts, [*lines, f"{counted(good, 'good part')}, {counted(len(parts) - good, 'defect')}"])
@@ -77,7 +77,7 @@ def add(
             )
         )
     lines = [line(one, one.sha256 in detector.model.hashes) for one in added]
-    return Answer([one.to_json() for one in added], lines)
+    return Answer([asdict(one) for one in added], lines)
 
 
 @command()
@@ -91,7 +91,7 @@ def label(
 ) -> Answer:
     """Correct a label."""
     part = inbox_of(model, inbox).relabel(id, label, who=who_says(who), note=note)
-    return Answer(part.to_json(), [line(part)])
+    return Answer(asdict(part), [line(part)])
 
 
 @command()
@@ -110,7 +110,7 @@ def remove(
     parts = box.parts(model.stem, ids=ids)
     for one in parts:
         box.withdraw(one.id, who=who_says(who), note=note)
-    return Answer([one.to_json() for one in parts], [f"withdrawn: {counted(len(parts), 'part')}"])
+    return Answer([asdict(one) for one in parts], [f"withdrawn: {counted(len(parts), 'part')}"])
 
 
 @command()
@@ -127,7 +127,7 @@ def export(
         file = Path(one.label) / file_name(one)
         with atomic_path(output / file) as temporary:
             temporary.write_bytes(box.image(one.id))
-        rows.append(one.to_json() | {"file": file.as_posix()})
+        rows.append(asdict(one) | {"file": file.as_posix()})
     write_csv(output / "labels.csv", EXPORTED, rows)
     return Answer(rows, [f"{output}: {counted(len(rows), 'image')} and labels.csv"])
 

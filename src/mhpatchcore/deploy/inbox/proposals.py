@@ -5,7 +5,7 @@
     accept(inbox, proposed)                 # the former model is kept: Request("undo") goes back to it
 
 Nothing is written before `accept`. Good parts that had been rejected are learnt as returned ones: picked because they
-scored high, they are no fair sample, so they do not count in the threshold.
+scored high, they are not a fair sample, so they do not count in the threshold.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from mhpatchcore.deploy.inbox.change import changed
 from mhpatchcore.deploy.inbox.parts import Inbox, Label, Part
 from mhpatchcore.deploy.inbox.preview import ACTIONS, Action, Effect, Outcome, Preview
-from mhpatchcore.deploy.inbox.versions import content_of, earlier_version, learnt_of
+from mhpatchcore.deploy.inbox.versions import changed, content_of, earlier_version, learnt_of
 from mhpatchcore.detector import Detector
 from mhpatchcore.errors import ModelFileError, UserError
 from mhpatchcore.fitting.execution import Execution
 from mhpatchcore.fitting.storekeeping import temporary_folder
 from mhpatchcore.inputs.places import SUFFIXES
 from mhpatchcore.model.file import from_bytes, to_bytes
-from mhpatchcore.model.product import differ
+from mhpatchcore.model.history import differ
 from mhpatchcore.runtime.files import atomic_path
 
 STEM = 60  # letters
+LARGEST_RATE = 0.5  # of good parts that may be rejected
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,8 @@ class Request:
     def __post_init__(self) -> None:
         if self.action not in ACTIONS:
             raise UserError(f"an action is {' or '.join(ACTIONS)}, not '{self.action}'")
+        if self.false_alarm is not None and not 0 < self.false_alarm <= LARGEST_RATE:
+            raise UserError(f"a rate lies between 0 and {LARGEST_RATE}, for example 0.01")
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,8 +81,8 @@ def propose(
     version = None
     if request.action == "undo":
         chosen = earlier_version(inbox.journal, path, request.version)
-        content, version = content_of(chosen), chosen.version
-        after = Detector(from_bytes(content, str(chosen.path)))
+        content, version = content_of(path, chosen), chosen.version
+        after = Detector(from_bytes(content, f"version {version} of {path}"))
         if differ(before.model.product, after.model.product):
             remarks.append(f"version {version} is a model of {after.model.product}")
     else:
@@ -144,7 +146,7 @@ def loaded(path: Path) -> tuple[str, Detector]:
 def file_name(part: Part) -> str:
     """A name for a part's image that no other image has and that is no more than a name.
 
-    >>> one = Part(7, "vial", "good", "", "../line 1/a*.PNG", "ab" * 32, 9, None, None, None, "", "", "", "", "")
+    >>> one = Part(7, "good", "", "../line 1/a*.PNG", None, None, None, "", "", "", "", "", "vial", "ab" * 32, 9)
     >>> file_name(one)
     'a_-abababab.png'
     """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import PurePath
 from typing import Any
@@ -12,7 +13,7 @@ import numpy as np
 
 from mhpatchcore.calibration.threshold import Calibration
 from mhpatchcore.deploy.record import in_utc
-from mhpatchcore.deploy.serve.images import Sent
+from mhpatchcore.deploy.serve.bodies import Sent
 from mhpatchcore.deploy.serve.refusals import Refused
 from mhpatchcore.deploy.serve.registry import Served
 from mhpatchcore.model.history import Event
@@ -43,15 +44,15 @@ def model_facts(served: Served, observed: dict[str, Any], problem: str | None) -
         "version": model.history[-1].version if model.history else None,
         "loaded_at": served.loaded_at,
         "problem": problem,
-        "swap": served.swap and served.swap.to_json(),
+        "swap": served.swap and asdict(served.swap),
     }
-    return _told(facts | observed)
+    return _public(facts | observed)
 
 
 def model_details(served: Served) -> dict[str, Any]:
     """What is told of a model by itself, beside its facts."""
     detector = served.detector
-    return _told(
+    return _public(
         {
             "history": [event_facts(event) for event in detector.history],
             "calibration_scores": sorted(map(float, detector.calibration.scores)),
@@ -65,24 +66,30 @@ def event_facts(event: Event) -> dict[str, Any]:
     return event.to_json() | {"source": PurePath(event.source).name}
 
 
-def rates(calibration: Calibration, recent: Sequence[float]) -> list[dict[str, Any]]:
+@dataclass(frozen=True)
+class Rate:
+    """A rate of false alarms: its threshold, and the shares of calibration scores and of recent scores above it."""
+
+    false_alarm: float
+    threshold: float
+    share: float
+    recent_share: float | None
+
+
+def rates(calibration: Calibration, recent: Sequence[float]) -> list[Rate]:
     """For a slider: rates, smallest first, with the threshold of each and the share of scores above it.
 
     >>> from mhpatchcore.calibration.threshold import calibrate
     >>> scores = np.arange(1, 10, dtype=np.float32)
     >>> rates(calibrate(scores, scores, 0.1, "held-out"), [5.5, 9.5])[-1]
-    {'false_alarm': 0.5, 'threshold': 5.0, 'share': 0.444..., 'recent_share': 1.0}
+    Rate(false_alarm=0.5, threshold=5.0, share=0.444..., recent_share=1.0)
     """
-    steps = [calibration.at_rate(float(rate)) for rate in RATES if calibration.n]
-    return [
-        {
-            "false_alarm": step.false_alarm,
-            "threshold": step.threshold,
-            "share": _share_above(calibration.scores, step.threshold),
-            "recent_share": _share_above(np.asarray(recent), step.threshold) if recent else None,
-        }
-        for step in steps
-    ]
+    found = []
+    for step in (calibration.at_rate(float(rate)) for rate in RATES if calibration.n):
+        of_calibration = float(np.mean(calibration.scores > step.threshold))
+        of_recent = float(np.mean(np.asarray(recent) > step.threshold)) if recent else None
+        found.append(Rate(step.false_alarm, step.threshold, of_calibration, of_recent))
+    return found
 
 
 def part_answer(
@@ -136,10 +143,6 @@ def _unjudged(served: Served, refused: Refused) -> dict[str, Any]:
     }
 
 
-def _share_above(scores: Any, threshold: float) -> float:
-    return float(np.mean(scores > threshold))
-
-
-def _told(facts: dict[str, Any]) -> dict[str, Any]:
-    told: dict[str, Any] = without_paths(representable(facts))
-    return told
+def _public(facts: dict[str, Any]) -> dict[str, Any]:
+    public: dict[str, Any] = without_paths(representable(facts))
+    return public

@@ -19,11 +19,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mhpatchcore import __version__, deploy
 from mhpatchcore.deploy.record import Record
-from mhpatchcore.deploy.serve import inbox_routes, parts_routes, record_routes, v1, v2
-from mhpatchcore.deploy.serve.limits import Limits
-from mhpatchcore.deploy.serve.refusals import Refused, failed
+from mhpatchcore.deploy.serve import change_routes, inbox_routes, parts_routes, v1, v2
+from mhpatchcore.deploy.serve.pool import Limits
+from mhpatchcore.deploy.serve.refusals import Refused, described, failed, of_user_error
 from mhpatchcore.deploy.serve.registry import Served
 from mhpatchcore.deploy.serve.service import Service
+from mhpatchcore.errors import UserError
 
 LOOK = 1.0  # seconds between looks at the model files
 PAGE = Path(deploy.__file__).parent / "page"
@@ -59,7 +60,7 @@ def create_app(
         lifespan=_lifespan,
     )
     app.state.service = service
-    app.state.jobs = inbox_routes.jobs_for(service)
+    app.state.jobs = change_routes.jobs_for(service)
     app.add_middleware(Guard, service=service, hosts=None if hosts is None else frozenset(hosts))
 
     @app.get("/metrics", tags=["metrics"], dependencies=[Depends(v1.check_token)], response_class=Response)
@@ -70,21 +71,15 @@ def create_app(
         return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
     @app.get("/openapi.json", include_in_schema=False, dependencies=[Depends(v1.check_token)])
-    async def described() -> JSONResponse:
+    async def document() -> JSONResponse:
         return JSONResponse(app.openapi())
 
-    routers = (
-        v1.router,
-        parts_routes.router,
-        record_routes.router,
-        inbox_routes.router,
-        v2.health,
-        v2.router,
-    )
-    for router in routers:
-        app.include_router(router)
+    for router in (v1, parts_routes, inbox_routes, change_routes, v2):
+        app.include_router(router.router)
+    app.include_router(v2.health)
     _add_page(app)
     app.add_exception_handler(Refused, _on_refused)
+    app.add_exception_handler(UserError, _on_user_error)
     app.add_exception_handler(HTTPException, _on_http_error)
     app.add_exception_handler(RequestValidationError, _on_invalid)
     app.add_exception_handler(Exception, _on_fault)
@@ -151,7 +146,7 @@ class Guard:
             await send(message)
 
         refused = _refused(Request(scope), self._hosts)
-        answer = self._app if refused is None else _told(refused)
+        answer = self._app if refused is None else _answer(refused)
         await answer(scope, receive, with_headers)
 
 
@@ -165,14 +160,19 @@ def _refused(request: Request, hosts: frozenset[str] | None) -> Refused | None:
     return None
 
 
-def _told(refused: Refused) -> JSONResponse:
+def _answer(refused: Refused) -> JSONResponse:
     return JSONResponse({"error": refused.message}, refused.status, refused.headers)
 
 
 async def _on_refused(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, Refused)
     request.app.state.service.count_refused(request.path_params.get("name", ""), error)
-    return _told(error)
+    return _answer(error)
+
+
+async def _on_user_error(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, UserError)
+    return await _on_refused(request, of_user_error(error))
 
 
 async def _on_http_error(_: Request, error: Exception) -> JSONResponse:
@@ -182,10 +182,10 @@ async def _on_http_error(_: Request, error: Exception) -> JSONResponse:
 
 async def _on_invalid(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
-    told = "; ".join(f"{'.'.join(map(str, one['loc'][1:]))}: {one['msg']}" for one in error.errors())
-    return JSONResponse({"error": told or "the request is not valid"}, 422)
+    errors = [{**one, "loc": one["loc"][1:]} for one in error.errors()]
+    return JSONResponse({"error": described(errors) or "the request is not valid"}, 422)
 
 
 async def _on_fault(_: Request, error: Exception) -> JSONResponse:
-    """A fault of the service: its traceback goes to the log, not to who asked."""
-    return _told(failed())
+    """A fault of the service: its traceback goes to the log, not to the caller."""
+    return _answer(failed())

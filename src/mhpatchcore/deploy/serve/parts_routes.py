@@ -1,24 +1,29 @@
-"""The last parts: what was answered, pictures of them, and a stream of those that come."""
+"""The last parts: what was answered, pictures of them, a stream of those that come; and the record of all verdicts."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from datetime import datetime
+from itertools import chain
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 
-from mhpatchcore.deploy.serve import drawn, pictures, schema
-from mhpatchcore.deploy.serve.refusals import busy
+from mhpatchcore.deploy.record import Query as Wanted
+from mhpatchcore.deploy.record import verdicts
+from mhpatchcore.deploy.record_export import EXPORTS, MEDIA, Format
+from mhpatchcore.deploy.serve import pictures, schema
+from mhpatchcore.deploy.serve.refusals import busy, unknown
 from mhpatchcore.deploy.serve.service import Service
-from mhpatchcore.deploy.serve.v1 import check_token, service_of
+from mhpatchcore.deploy.serve.v1 import Known, check_token
 from mhpatchcore.report.drawing import SCREEN
 
-Known = Annotated[Service, Depends(service_of)]
 router = APIRouter(prefix="/v1", tags=["v1"], dependencies=[Depends(check_token)])
 SILENCE = 10.0  # seconds after which a stream says that it is still there
 MOST_LISTENERS = 64
+MOST = 2**62
 PICTURE = schema.problems(404, 422, 429, 503)
 
 
@@ -38,7 +43,7 @@ async def part_image(
     id_: str, request: Request, service: Known, longest: Annotated[int, Query(ge=16, le=4096)] = SCREEN
 ) -> Response:
     """The image of one of the last parts, at the size of a screen, or with its longer side as asked for."""
-    return _kept(await drawn.image(request, service, service.parts[id_], longest), "image/jpeg")
+    return _kept(await pictures.get_image(request, service, service.parts[id_], longest), "image/jpeg")
 
 
 @router.get("/parts/{id_}/heatmap.png", response_class=Response, responses=PICTURE)
@@ -46,20 +51,20 @@ async def part_heatmap(
     id_: str, request: Request, service: Known, style: pictures.Style = "overlay"
 ) -> Response:
     """The heat over the image (overlay), or alone on a transparent ground (layer); or the outlines so (outline)."""
-    return _kept(await drawn.heat(request, service, service.parts[id_], style), "image/png")
+    return _kept(await pictures.get_heat(request, service, service.parts[id_], style), "image/png")
 
 
 @router.get("/parts/{id_}/evidence.png", response_class=Response, responses=PICTURE)
 async def part_evidence_picture(id_: str, request: Request, service: Known) -> Response:
     """One picture of the normal patches that the part was compared with."""
-    figure = await drawn.evidence_figure(request, service, service.parts[id_])
+    figure = await pictures.get_figure(request, service, service.parts[id_])
     return Response(figure, media_type="image/png")
 
 
 @router.get("/parts/{id_}/evidence.json", responses=PICTURE)
 async def part_evidence(id_: str, request: Request, service: Known) -> Response:
     """The same in numbers, each patch with a small picture."""
-    facts = await drawn.evidence(request, service, service.parts[id_])
+    facts = await pictures.get_evidence(request, service, service.parts[id_])
     return Response(facts, media_type="application/json")
 
 
@@ -76,6 +81,32 @@ async def events(service: Known) -> StreamingResponse:
         raise busy(10)
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     return StreamingResponse(_stream(service), media_type="text/event-stream", headers=headers)
+
+
+@router.get("/verdicts", response_class=Response, responses=schema.problems(404, 422, 507))
+async def all_verdicts(
+    service: Known,
+    format: Format = "jsonl",
+    since: Annotated[
+        datetime | None, Query(description="From this time on; UTC, if it has no offset.")
+    ] = None,
+    until: Annotated[datetime | None, Query(description="Before this time.")] = None,
+    model: str | None = None,
+    verdict: schema.Verdict | None = None,
+    limit: Annotated[int, Query(ge=1, le=MOST, description="The first so many.")] = MOST,
+) -> Response:
+    """Every verdict that was given, the oldest first: JSON lines, CSV or Parquet."""
+    if service.record is None:
+        raise unknown("record: the service was started without one")
+    answers = verdicts(service.record.path, Wanted(since, until, model, verdict, limit))
+    headers = {
+        "Content-Disposition": f'attachment; filename="verdicts.{format}"',
+        "Cache-Control": "no-store",
+    }
+    pieces = EXPORTS[format](answers)
+    # what can be wrong is so before anything is answered
+    first = await asyncio.to_thread(next, pieces, b"")
+    return StreamingResponse(chain([first], pieces), media_type=MEDIA[format], headers=headers)
 
 
 async def _stream(service: Service) -> AsyncIterator[str]:

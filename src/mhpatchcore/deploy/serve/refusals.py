@@ -1,13 +1,19 @@
-"""What a service refuses: a status, one sentence for who asked, one word for the metrics."""
+"""What a service refuses: a status, one sentence for the caller, one word for the metrics."""
 
 from __future__ import annotations
 
 import errno
 import logging
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
+from mhpatchcore.deploy.inbox.jobs import NoSuchJobError, NotReadyError
+from mhpatchcore.deploy.inbox.journal import InboxError
+from mhpatchcore.deploy.inbox.parts import NoSuchPartError
+from mhpatchcore.deploy.inbox.versions import ModelChangedError, NotWrittenError
 from mhpatchcore.errors import UserError
+from mhpatchcore.model.history import OtherProductError
 from mhpatchcore.runtime.texts import without_paths
 
 log = logging.getLogger("mhpatchcore")
@@ -58,6 +64,11 @@ def unreadable(message: str) -> Refused:
     return Refused(422, "unreadable", message)
 
 
+def described(errors: Iterable[Mapping[str, Any]]) -> str:
+    """What pydantic finds wrong with a request, in one line."""
+    return "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}".removeprefix(": ") for one in errors)
+
+
 def not_allowed() -> Refused:
     message = "a token is needed: Authorization: Bearer TOKEN"
     return Refused(401, "token", message, {"WWW-Authenticate": "Bearer"})
@@ -68,11 +79,19 @@ def unknown(what: str) -> Refused:
 
 
 def of_user_error(error: UserError) -> Refused:
-    """What is wrong with what was sent; or, where the disk is full, with the service, whose log says so too."""
+    """What is wrong with what was asked for, or with the service, whose log then says so too: a full disk, a lock."""
+    message = str(without_paths(str(error)))
     if any(_is_full_disk(cause) for cause in _causes(error)):
         log.error("the disk is full: %s", error)
         return Refused(507, "full disk", "the disk of the service is full: nothing was written")
-    return unreadable(str(without_paths(str(error))))
+    if isinstance(error, InboxError | NotWrittenError):
+        log.error("nothing was changed: %s", error)
+        return Refused(503, "not written", message, {"Retry-After": "5"})
+    if isinstance(error, NoSuchPartError | NoSuchJobError):
+        return Refused(404, "unknown", message)
+    if isinstance(error, ModelChangedError | NotReadyError | OtherProductError):
+        return Refused(409, "changed", message)
+    return unreadable(message)
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

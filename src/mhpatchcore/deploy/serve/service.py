@@ -14,20 +14,19 @@ from typing import Any
 import scipy.ndimage  # these two are imported late elsewhere, and the first part on the line need not wait for that
 import scipy.stats  # noqa: F401
 
+from mhpatchcore.deploy.inbox.versions import recover
 from mhpatchcore.deploy.record import Record
 from mhpatchcore.deploy.serve.answers import model_facts, part_answer
-from mhpatchcore.deploy.serve.bodies import Receiving
-from mhpatchcore.deploy.serve.images import Sent, readable
-from mhpatchcore.deploy.serve.lane import Lane
-from mhpatchcore.deploy.serve.limits import Limits
-from mhpatchcore.deploy.serve.metrics import Metrics
-from mhpatchcore.deploy.serve.observed import Observed
+from mhpatchcore.deploy.serve.bodies import Receiving, Sent, as_source, readable
+from mhpatchcore.deploy.serve.metrics import Metrics, Observed
 from mhpatchcore.deploy.serve.parts import Part, Parts
-from mhpatchcore.deploy.serve.pool import Deadline, Pool
+from mhpatchcore.deploy.serve.pool import Deadline, Lane, Limits, Pool
 from mhpatchcore.deploy.serve.refusals import Refused, failed
-from mhpatchcore.deploy.serve.registry import Registry, Served
+from mhpatchcore.deploy.serve.registry import Registry, Served, Swap
+from mhpatchcore.errors import UserError
 from mhpatchcore.result import Result
 
+LAST = 12  # parts that a swapped model is tried on
 log = logging.getLogger("mhpatchcore")
 
 
@@ -61,7 +60,11 @@ class Service:
         for answer, image in record.newest(limits.kept_parts, limits.kept_bytes) if record else ():
             parts.keep(Part(answer, Sent(image or b"", answer["name"], answer["part"])))
         lane, observed = Lane(pool), Observed()
-        return Service(models, limits, token, record, pool, lane, parts, receiving, observed, Metrics())
+        service = Service(models, limits, token, record, pool, lane, parts, receiving, observed, Metrics())
+        for served in models.served:
+            service._write_down(served)
+        models.compared = service._compared
+        return service
 
     async def score(
         self, name: str, images: Sequence[Sent], *, deadline: Deadline | None = None, trial: bool = False
@@ -123,6 +126,22 @@ class Service:
         """Whether somebody may ask; how long that takes says nothing about the token."""
         return self.token is None or hmac.compare_digest((token or "").encode(), self.token.encode())
 
+    def _compared(self, served: Served) -> Swap | None:
+        """What a model that has been swapped in makes of the last parts; None where there are none."""
+        self._write_down(served)
+        parts = self.parts.last(served.name, LAST)
+        turned = sum(_verdict(part, served) != part.answer["verdict"] for part in parts)
+        return Swap.of(len(parts), turned) if parts else None
+
+    def _write_down(self, served: Served) -> None:
+        """Settle what a killed process has left, and record which model is in use; verdicts do not depend on it."""
+        journal, detector = self.models.inbox.journal, served.detector
+        try:
+            recover(journal, served.path)
+            journal.found(served.name, served.sha256, detector.threshold, detector.model.product)
+        except UserError as error:
+            log.warning("%s: %s", served.name, error)
+
     def close(self) -> None:
         """No more requests from now on; what was accepted is answered, and streams end."""
         self.pool.closing = True
@@ -146,3 +165,11 @@ def judged(served: Served, sent: Sent, limits: Limits) -> tuple[Result, float, f
         result = served.detector.score_opened(image)
         _ = result.regions  # they take a map, which is made here and not on the thread of the event loop
     return result, decoded - started, time.perf_counter() - decoded
+
+
+def _verdict(part: Part, served: Served) -> str:
+    try:
+        with as_source(part.sent.content) as source:
+            return served.detector.score_opened(served.detector.opened(source)).verdict
+    except UserError:  # images that the other model could read
+        return "not scored"

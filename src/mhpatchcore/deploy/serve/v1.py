@@ -6,14 +6,14 @@ import asyncio
 import json
 import logging
 from contextlib import suppress
+from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import JSONResponse, Response
 
-from mhpatchcore.deploy.serve import answers, drawn, pictures, schema
-from mhpatchcore.deploy.serve.bodies import images_of, name_in
-from mhpatchcore.deploy.serve.images import Sent
+from mhpatchcore.deploy.serve import answers, pictures, schema
+from mhpatchcore.deploy.serve.bodies import Sent, images_of, name_in
 from mhpatchcore.deploy.serve.parts import Part
 from mhpatchcore.deploy.serve.pool import Deadline
 from mhpatchcore.deploy.serve.refusals import Refused, not_allowed
@@ -113,7 +113,7 @@ async def score(
     with suppress(TimeoutError, Refused):  # a verdict matters more than its picture
         async with asyncio.timeout_at(deadline.at):
             if alone.result is not None and len(parts) == 1 and _wants_png(request):
-                png = await drawn.heat(request, service, alone, "overlay")
+                png = await pictures.get_heat(request, service, alone, "overlay")
                 return Response(png, media_type="image/png", headers=_verdict_headers(alone))
             for one, more in zip(parts, extras, strict=True):
                 await _add_extras(more, request, service, one, map, evidence)
@@ -121,12 +121,13 @@ async def score(
     return JSONResponse({"results": results})
 
 
-@router.get("/models/{name}/rates", responses=schema.answers(list[schema.RateAnswer], 404))
+@router.get("/models/{name}/rates", responses=schema.answers(list[answers.Rate], 404))
 async def rates(name: str, service: Known) -> JSONResponse:
     """What other rates of false alarms would mean, on the calibration scores and on the last parts."""
     served = service.models[name]
     calibration, recent = served.detector.calibration, service.observed.scores(served)
-    return JSONResponse(await asyncio.to_thread(answers.rates, calibration, recent))
+    found = await asyncio.to_thread(answers.rates, calibration, recent)
+    return JSONResponse([asdict(one) for one in found])
 
 
 @router.get("/models/{name}/drift", responses=schema.problems(404))
@@ -145,7 +146,9 @@ async def drift(name: str, service: Known) -> JSONResponse:
 )
 async def reference(name: str, request: Request, service: Known) -> Response:
     """A typical image of those that were learnt, to be looked at beside one of the last parts."""
-    return Response(await drawn.reference(request, service, service.models[name]), media_type="image/jpeg")
+    return Response(
+        await pictures.get_reference(request, service, service.models[name]), media_type="image/jpeg"
+    )
 
 
 async def _add_extras(
@@ -155,9 +158,9 @@ async def _add_extras(
     if part.result is not None and heat == "link":
         extras["heatmap"] = f"/v1/parts/{part.id}/heatmap.png"
     if part.result is not None and heat == "png":
-        extras["heatmap"] = pictures.data_url(await drawn.heat(request, service, part, "overlay"))
+        extras["heatmap"] = pictures.data_url(await pictures.get_heat(request, service, part, "overlay"))
     if part.result is not None and evidence:
-        extras["evidence"] = json.loads(await drawn.evidence(request, service, part))
+        extras["evidence"] = json.loads(await pictures.get_evidence(request, service, part))
 
 
 def _wants_png(request: Request) -> bool:

@@ -1,24 +1,15 @@
-"""The plan of a fit: which images in which chunks, and in which order they make the bank."""
+"""The order in which images make the bank."""
 
 from __future__ import annotations
 
-import pickle
-
-from mhpatchcore.backbone.stored import Located
+from mhpatchcore.backbone.stored import StoredView
 from mhpatchcore.config import Config
-from mhpatchcore.fitting.plan import bank_chunks, make_plan
+from mhpatchcore.fitting.tasks import bank_chunks
 from mhpatchcore.inputs.views import Geometry
 
 
-def located(n: int) -> list[Located]:
-    return [Located(i, 0, "entry", i, Geometry(8, 8, 0, 0, 8, 8)) for i in range(n)]
-
-
-def test_held_out_images_are_read_last_and_in_chunks_of_their_own() -> None:
-    plan = make_plan(range(3, 13), [12, 4, 7], Config(chunk_images=3, augment="none"))
-    assert plan.learnt == ((3, 5, 6), (8, 9, 10), (11,))
-    assert plan.held_out == ((4, 7, 12),)
-    assert pickle.loads(pickle.dumps(plan)) == plan
+def located(n: int) -> list[StoredView]:
+    return [StoredView(i, 0, "entry", i, Geometry(8, 8, 0, 0, 8, 8)) for i in range(n)]
 
 
 def test_the_bank_is_made_from_mixed_images() -> None:

@@ -1,8 +1,8 @@
-"""One cell of a grid: fit one configuration on one data set, evaluate it, and record quality and cost.
+"""A grid of cells, each of which fits a configuration on a data set, evaluates it, and records quality and cost.
 
-Run as `python -m mhpatchcore.experiments.cell SPEC.json RESULT.json FOLDER`, in a process of its own, so that peak
-memory belongs to this cell alone. The verdicts on all images and the cell's figures go into FOLDER, after everything
-has been measured.
+A cell runs as `python -m mhpatchcore.experiments.cells SPEC.json RESULT.json FOLDER`, in a process of its own, so that
+peak memory belongs to this cell alone. The verdicts on all images and the cell's figures go into FOLDER, after
+everything has been measured. What has run is kept, and a cell that fails does not stop the others.
 
 `fit_seconds` is t_fit of the paper, which knows no threshold: the time of calibration stands beside it. Images are
 scored twice, alone and with their maps, so that both times are those of a whole run.
@@ -10,13 +10,16 @@ scored twice, alone and with their maps, so that both times are those of a whole
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import json
 import os
+import subprocess
 import sys
+import tempfile
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isnan
 from pathlib import Path
@@ -26,12 +29,17 @@ from mhpatchcore import __version__
 from mhpatchcore.config import Config
 from mhpatchcore.errors import UserError
 from mhpatchcore.inputs.datasets import Dataset, load_dataset
-from mhpatchcore.runtime.files import write_text
+from mhpatchcore.runtime.files import write_csv, write_text
 
 if TYPE_CHECKING:  # a cell loads it itself; planning a grid does not need it
     from mhpatchcore.evaluation.evaluate import Evaluation
     from mhpatchcore.result import Result
 
+Row = dict[str, Any]
+NOT_IN_CSV = ("telemetry", "problems", "files")
+CELL = ("dataset", "preset", "backbone", "n_train")
+PHASE = ("name", "wall_seconds", "cpu_seconds", "peak_rss", "items", "items_per_second", "bytes_stored")
+TEXT = ("dataset", "preset", "backbone", "weights_sha256", "version", "name")
 MS = 1000.0
 Out = TypeVar("Out")
 
@@ -164,6 +172,7 @@ def run_cell(spec: CellSpec, folder: Path) -> dict[str, Any]:
         "n_learnt": detector.model.n_learnt,
         "n_available": len(load_dataset(spec.data).train),
         "grown_in": len(spec.grown),
+        "stated_rate": None if spec.config.calibration == "none" else spec.config.false_alarm,
         **_quality(evaluation),
         **costs,
         "problems": list(evaluation.problems),
@@ -207,6 +216,95 @@ def _given_away(results: deque[Out]) -> Iterator[Out]:
     """One after the other, none of them kept: with its map a result is as large as its image."""
     while results:
         yield results.popleft()
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A cell's row of results, or why there is none; `fresh` if it was computed just now."""
+
+    spec: CellSpec
+    row: Row | None
+    error: str | None = None
+    fresh: bool = False
+
+
+def run_grid(
+    specs: Sequence[CellSpec], folder: Path, report: Callable[[int, int, Outcome], None] | None = None
+) -> list[Outcome]:
+    """Run every cell that is not finished yet, write cells.csv, phases.csv and cells.json, and return all outcomes."""
+    outcomes = []
+    for done, spec in enumerate(specs, start=1):
+        outcome = _kept(spec, folder) or _run(spec, folder)
+        outcomes.append(outcome)
+        write_rows([o.row for o in outcomes if o.row is not None], folder)
+        if report is not None:
+            report(done, len(specs), outcome)
+    return outcomes
+
+
+def write_rows(rows: Sequence[Row], folder: Path) -> None:
+    """All rows as tidy CSV, their phases as another, and everything as JSON."""
+    write_text(folder / "cells.json", json.dumps(list(rows), indent=1))
+    if rows:
+        write_csv(folder / "cells.csv", [column for column in rows[0] if column not in NOT_IN_CSV], rows)
+        phases = [
+            {name: row[name] for name in CELL} | phase for row in rows for phase in row["telemetry"]["phases"]
+        ]
+        write_csv(folder / "phases.csv", [*CELL, *PHASE], phases)
+
+
+def read_rows(path: Path) -> list[Row]:
+    """Rows of a cells.csv, numbers as numbers and missing ones as None."""
+    with path.open(newline="", encoding="utf-8") as file:
+        return [{name: _value(name, text) for name, text in row.items()} for row in csv.DictReader(file)]
+
+
+def _value(name: str, text: str) -> Any:
+    if name in TEXT:  # BTAD calls its data sets 01, 02, 03
+        return text
+    if text == "":
+        return None
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _path(spec: CellSpec, folder: Path) -> Path:
+    return folder / "cells" / f"{spec.name}.json"
+
+
+def _kept(spec: CellSpec, folder: Path) -> Outcome | None:
+    """The result of an earlier run, if it was of the same data, settings and version and all its files are there."""
+    path = _path(spec, folder)
+    if not path.is_file():
+        return None
+    try:
+        kept = json.loads(path.read_text())
+        is_whole = all((folder / name).is_file() for name in kept["row"]["files"])
+        return Outcome(spec, kept["row"]) if is_whole and kept["key"] == spec.key() else None
+    # damaged, or of data that are gone: run it again
+    except (OSError, ValueError, KeyError, TypeError, UserError):
+        return None
+
+
+def _run(spec: CellSpec, folder: Path) -> Outcome:
+    started = time.perf_counter()
+    with tempfile.TemporaryDirectory() as scratch:
+        spec_path, result_path = Path(scratch, "spec.json"), Path(scratch, "result.json")
+        spec_path.write_text(json.dumps(spec.to_json()))
+        arguments = [str(path) for path in (spec_path, result_path, folder)]
+        command = [sys.executable, "-m", "mhpatchcore.experiments.cells", *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode != 0 or not result_path.is_file():
+            lines = done.stderr.strip().splitlines() or [f"ended with code {done.returncode}"]
+            return Outcome(spec, None, error=lines[-1], fresh=True)
+        row = json.loads(result_path.read_text())
+    row["cell_seconds"] = time.perf_counter() - started
+    write_text(_path(spec, folder), json.dumps({"key": spec.key(), "row": row}, indent=1))
+    return Outcome(spec, row, fresh=True)
 
 
 def main() -> None:

@@ -1,0 +1,210 @@
+"""Constructors turn a stream of whitened patches into a memory bank of at most K rows.
+
+A constructor is a function from a stream, which can be read again, to the chosen patches. GeoReS reads it twice,
+always-full again only where one pass leaves it short of K; the others once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from mhpatchcore.bank.farthest_first import FIRST, Start, farthest_first
+from mhpatchcore.bank.patches import CENTROID, Growth, Patches, Stream
+from mhpatchcore.config import Config
+from mhpatchcore.metric.distances import distances_to_nearest
+from mhpatchcore.runtime.arrays import Floats
+from mhpatchcore.runtime.parallel import late_blas_limited
+
+FAN_IN = 4  # of the always-full tree
+BATCH = 256  # by which scikit-learn sets the size of the sample that k-means starts from
+
+joined = Patches.concat
+
+
+def build_bank(stream: Stream, config: Config, patches: int) -> Patches:
+    """The bank that the configuration asks for, of a stream that stands for so many patches."""
+    c, start = config, Start(config.start, config.seed)
+    match c.constructor:
+        case "always-full":
+            return always_full(stream, c.K, c.m_c, start)
+        case "tree":
+            return tree(stream, c.K, c.m_c, start)
+        case "offline-greedy":
+            rows = None if c.fraction else c.K
+            return offline_greedy(stream, rows, c.fraction, c.projection, start, patches)
+        case "kmeans":
+            return mini_batch_kmeans(stream, c.K, c.seed)
+        case _:
+            return geores(stream, c.K, c.m_c, c.alpha, c.q, start)
+
+
+def tree(stream: Stream, K: int, m_c: int, start: Start = FIRST) -> Patches:
+    """The paper's merge-reduce k-center in bounded memory: chunks become farthest-first summaries, summaries merge.
+
+        C_{ℓ+1} = Reduce(C_ℓ⁽¹⁾ ∪ C_ℓ⁽²⁾, m_c)
+
+    A binary counter whose every node holds at most m_c rows. What remains of it at the end is reduced once more, to at
+    most K rows; it is short of K whenever few nodes remain.
+    """
+    return reduced(joined([*stream.earlier, *_counter(stream, m_c, start)]), K, start, stream.workers)
+
+
+def _counter(stream: Stream, m_c: int, start: Start) -> list[Patches]:
+    """The nodes that remain when all chunks have been merged."""
+    summarised = partial(reduced, size=m_c, start=start)
+    return stream.nodes(Growth(2, summarised, summarised))
+
+
+def reduced(patches: Patches, size: int, start: Start = FIRST, workers: int = 1) -> Patches:
+    """Greedy farthest-first selection of at most `size` rows; as they are where there are no more."""
+    return patches.take(farthest_first(patches.z, size, start.of(patches.z), workers=workers))
+
+
+def always_full(stream: Stream, K: int, m_c: int, start: Start = FIRST) -> Patches:
+    """A merge-reduce bank that ends with min(K, distinct) rows, where the paper's tree falls short.
+
+    Nodes may hold up to K rows instead of m_c. Every four nodes make one, so that a patch is judged anew only a few
+    times on its way up, and a node is reduced only where it holds more than K rows. A chunk's summary is larger than
+    m_c where few chunks have to fill K. If the bank still ends short of K (chunks with many duplicates), further passes
+    add the rows farthest from it, until none is left.
+    """
+    local = max(m_c, -(-2 * K // max(stream.chunks, 1)))
+    at_most = partial(_at_most, K=K, start=start)
+
+    def grow(leaf: partial[Patches], against: Patches | None = None) -> list[Patches]:
+        """The tree over the stream as one node of at most K rows; none where there are no chunks."""
+        nodes = stream.nodes(Growth(FAN_IN, leaf, at_most, against))
+        return [at_most(joined(nodes), workers=stream.workers)] if nodes else []
+
+    nodes = grow(partial(reduced, size=local, start=start))
+    bank = at_most(joined([*stream.earlier, *nodes]), workers=stream.workers)
+    while len(bank) < K and stream.chunks:
+        free = K - len(bank)
+        (found,) = grow(partial(uncovered, size=free), bank)
+        further = uncovered(found, bank, free)
+        if len(further) == 0:
+            break
+        bank = joined([bank, further])
+    return bank
+
+
+def uncovered(patches: Patches, bank: Patches, size: int) -> Patches:
+    """At most `size` patches that are farthest from the bank."""
+    return patches.take(np.sort(farthest_first(patches.z, size, covered=bank.z)))
+
+
+def _at_most(patches: Patches, K: int, start: Start, workers: int = 1) -> Patches:
+    """At most K patches without duplicates: a node that is not reduced may hold equal patches of several chunks."""
+    if len(patches) > K:
+        return reduced(patches, K, start, workers)
+    _, first = np.unique(patches.z + np.float32(0), axis=0, return_index=True)  # + 0 makes −0 equal to 0
+    return patches.take(np.sort(first))
+
+
+@dataclass(frozen=True, eq=False)
+class Candidates(Patches):
+    """Patches with their residuals (n,)."""
+
+    residual: Floats
+
+
+def geores(
+    stream: Stream, K: int, m_c: int, alpha: float = 0.9, q: int | None = None, start: Start = FIRST
+) -> Patches:
+    """GeoReS, geometric residual selection: a k-center bank that spends part of its budget on poorly covered normals.
+
+        pass 1   P = G_K(Z) provisional bank,  M₀ = G_{K₀}(Z) main bank,  K₀ = clip(round(αK), 1, K−1)
+        pass 2   T_q = the q patches with the largest residual r_P(z) = min_{p∈P} ‖z − p‖
+                 K_t = K − K₀ tail rows, farthest-first from T_q against M₀ and the tail chosen so far
+        Π_K      remove duplicates, fill free places from the coverage pool, truncate to K
+
+    The paper leaves q open; the authors' release takes q = K.
+    """
+    K0, Kt = split_budget(K, alpha)
+    nodes = [*stream.earlier, *_counter(stream, m_c, start)]
+    provisional, main = (reduced(joined(nodes), size, start, stream.workers) for size in (K, K0))
+    local = partial(_local_residuals, q=q or K)
+    earlier = [local(patches, provisional) for patches in stream.earlier]
+    found = stream.nodes(Growth(2, local, partial(_largest, q=q or K), against=provisional))
+    T_q = _largest(joined([*earlier, *found]), q or K)
+    tail = T_q.take(farthest_first(T_q.z, Kt, covered=main.z))
+    return completed(joined([main, tail]), joined(nodes), K)
+
+
+def split_budget(K: int, alpha: float) -> tuple[int, int]:
+    """K₀ and K_t = K − K₀, both positive.
+
+    >>> split_budget(1000, 0.95), split_budget(2, 0.99)
+    ((950, 50), (1, 1))
+    """
+    K0 = min(K - 1, max(1, round(alpha * K)))
+    return K0, K - K0
+
+
+def completed(chosen: Patches, pool: Patches, K: int) -> Patches:
+    """Π_K: `chosen` without duplicates, filled up from the pool farthest-first, at most K rows."""
+    _, first = np.unique(chosen.origin, axis=0, return_index=True)
+    bank = chosen.take(np.sort(first)[:K])
+    fill = farthest_first(pool.z, K - len(bank), covered=bank.z)
+    return joined([bank, pool.take(fill)])
+
+
+def _local_residuals(chunk: Patches, provisional: Patches, q: int) -> Candidates:
+    residuals = distances_to_nearest(chunk.z, provisional.z)
+    return _largest(Candidates(chunk.z, chunk.origin, residuals), q)
+
+
+def _largest(candidates: Patches, q: int, workers: int = 1) -> Candidates:
+    """The q largest residuals; equal ones in order of arrival."""
+    assert isinstance(candidates, Candidates)
+    return candidates.take(np.sort(np.argsort(-candidates.residual, kind="stable")[:q]))
+
+
+def offline_greedy(
+    stream: Stream,
+    K: int | None = None,
+    fraction: float | None = 0.1,
+    projection: int | None = None,
+    start: Start = FIRST,
+    patches: int | None = None,
+) -> Patches:
+    """The original PatchCore's greedy coreset: the whole pool in memory, then farthest-first over all of it.
+
+    K rows, or a `fraction` of all `patches` (those of the stream, where not given). The original takes two shortcuts:
+    it chooses in 128 random directions (`projection`), and starts at `random`.
+    """
+    pool = joined([*stream.earlier, *stream.patches()])
+    size = K if K is not None else max(1, int((patches or len(pool)) * (fraction or 0.1)))
+    z = pool.z if projection is None else pool.z @ random_directions(pool.z.shape[1], projection, start.seed)
+    return pool.take(farthest_first(z, size, start.of(z), None, stream.workers, stream.select_progress))
+
+
+def random_directions(dim: int, size: int, seed: int) -> Floats:
+    """A Gaussian matrix (dim, size) that keeps squared distances on average."""
+    matrix: Floats = np.random.default_rng(seed).normal(size=(dim, size)) / np.sqrt(size)
+    return matrix.astype(np.float32)
+
+
+def mini_batch_kmeans(stream: Stream, K: int, seed: int = 0) -> Patches:
+    """Mini-batch k-means with Robbins–Monro counts (Sculley 2010): centroids instead of observed patches.
+
+    Each patch moves its centroid by 1/count towards itself. The paper leaves the start open; the authors' release takes
+    scikit-learn's, k-means++ on a sample of the first patches, where centroids that take in next to nothing are put
+    elsewhere. So does this. At most K centroids; fewer patches than that are their own.
+    """
+    from sklearn.cluster import MiniBatchKMeans
+
+    kmeans = MiniBatchKMeans(K, batch_size=BATCH, n_init="auto", random_state=seed)
+    waiting: list[Floats] = []
+    started = False
+    for chunk in stream.patches():
+        waiting.append(chunk.z)
+        if started or sum(map(len, waiting)) >= K:
+            with late_blas_limited():
+                kmeans.partial_fit(np.concatenate(waiting))
+            waiting, started = [], True
+    z: Floats = kmeans.cluster_centers_ if started else np.concatenate(waiting)
+    return Patches(z, np.full((len(z), 4), CENTROID, np.int32))
