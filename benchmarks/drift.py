@@ -21,8 +21,7 @@ from mhpatchcore import Config, Detector
 from mhpatchcore.inputs.datasets import load_dataset
 from mhpatchcore.inputs.loading import load_pixels
 from mhpatchcore.inputs.sources import Images
-from mhpatchcore.inspection.camera import camera_drift
-from mhpatchcore.inspection.drift import compare
+from mhpatchcore.inspection.drift import camera_drift, compare
 from mhpatchcore.runtime.arrays import Array, Doubles
 
 CHANGES: dict[str, Callable[[Image.Image], Image.Image]] = {

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from mhpatchcore.calibration.choices import realised_note
+from mhpatchcore.calibration.choices import cautions, realised_note
 from mhpatchcore.calibration.threshold import calibrate
 
 SCORES = np.random.default_rng(0).gumbel(size=200).astype(np.float32) + 10
@@ -28,3 +28,11 @@ def test_images_of_the_threshold_that_vary_more() -> None:
 def test_no_scores_no_sentence() -> None:
     none = np.empty(0, np.float32)
     assert realised_note(calibrate(none, none, 0.03, "").at_threshold(5.0), 9, 28) == ""
+
+
+def test_few_images_make_a_high_threshold() -> None:
+    few = calibrate(SCORES[:8], SCORES[:8], 0.03, "cross-image")
+    (note,) = cautions(few, {})
+    assert note.startswith("8 images tell little") and "bring it down" in note
+    assert cautions(few.at_threshold(20.0), {}) == []
+    assert cautions(calibrate(SCORES, SCORES, 0.03, "cross-image"), {}) == []

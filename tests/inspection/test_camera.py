@@ -18,7 +18,7 @@ from mhpatchcore.inputs.camera import MEASURES, image_measures
 from mhpatchcore.inputs.loading import load_image
 from mhpatchcore.inputs.regions import parse_roi
 from mhpatchcore.inputs.views import View
-from mhpatchcore.inspection.camera import camera_drift
+from mhpatchcore.inspection.drift import camera_drift
 
 __all__ = ["graphs", "run"]  # fixtures
 PIXELS = 200

@@ -26,7 +26,8 @@ from mhpatchcore.errors import ImageError, UserError
 from mhpatchcore.evaluation.evaluate import Judged, evaluate
 from mhpatchcore.inputs.datasets import Dataset, Sample, load_dataset
 from mhpatchcore.report import evaluation as report
-from mhpatchcore.report import pictures, wording
+from mhpatchcore.report import page as pictures
+from mhpatchcore.report import wording
 from mhpatchcore.report.drawing import heat_layer, overlay
 from mhpatchcore.report.evaluation import (
     ELSEWHERE,

@@ -12,6 +12,7 @@ from mhpatchcore.errors import UserError
 from mhpatchcore.runtime.arrays import Floats
 
 USUAL_RATES = (0.005, 0.01, 0.02, 0.05)
+FEW = 20  # images, with which the threshold lies higher than it will with more
 LONG_TAIL = 1.25  # times the threshold at the largest usual rate
 MUCH_MORE = 0.1  # of the defects, which another rate would find
 BY_CHANCE = 0.01  # how often as many good parts would be rejected, or as few
@@ -74,8 +75,13 @@ def has_long_tail(calibration: Calibration) -> bool:
 
 
 def cautions(calibration: Calibration, odd: Mapping[str, float]) -> list[str]:
-    """What to know before relying on the threshold: `odd` images by name with their scores, and a long tail."""
+    """What to know before relying on the threshold: few images, `odd` ones by name with their scores, a long tail."""
     found = []
+    if 0 < calibration.n < FEW and calibration.by_hand is None:
+        images = "a single image" if calibration.n == 1 else f"{calibration.n} images"
+        found.append(
+            f"{images} tell little of how good parts vary, so the threshold lies high; more of them bring it down"
+        )
     if odd:
         names = ", ".join(name or "an image that was not learnt" for name in list(odd)[:3])
         more = f" and {len(odd) - 3} more" if len(odd) > 3 else ""

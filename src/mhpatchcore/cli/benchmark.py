@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -117,7 +117,7 @@ def ladder(
     check_folder(out)
     data = with_name(data)
     there_are = len(load_dataset(data).train)
-    numbers = _possible(_numbers(sizes), there_are, data)
+    numbers = _numbers(sizes, there_are, data)
     changes = _changes(backbone, tag, settings)
     file, kept = (str(path) if path else None for path in (weights, store))
     specs = [
@@ -162,17 +162,14 @@ def _chosen(folders: Sequence[Path], categories: str) -> list[Path]:
     return [known[name] for name in names]
 
 
-def _numbers(sizes: str) -> list[int]:
+def _numbers(sizes: str, there_are: int, data: Path) -> list[int]:
+    """The sizes that are possible with so many normal images."""
     try:
         numbers = sorted({int(size) for size in listed(sizes)})
     except ValueError:
         numbers = []
     if not numbers or numbers[0] < 1:
         raise UserError(f"--sizes are whole numbers separated by commas, for example 100,200, not '{sizes}'")
-    return numbers
-
-
-def _possible(numbers: Sequence[int], there_are: int, data: Path) -> list[int]:
     possible = [n for n in numbers if n <= there_are]
     if not possible:
         raise UserError(f"{data} has {there_are} normal images to learn from: choose smaller --sizes")
@@ -182,45 +179,41 @@ def _possible(numbers: Sequence[int], there_are: int, data: Path) -> list[int]:
 
 
 def _run(specs: Sequence[CellSpec], out: Path) -> list[Outcome]:
+    """Run the cells, with a line on stderr for each, and the time that the rest will take at the pace of fresh ones."""
     if not specs:
         raise UserError("there is nothing to run: name presets and categories, or leave the flags out")
     print(f"{counted(len(specs), 'cell')} to run, results in {out}", file=sys.stderr)
-    return run_grid(specs, out, _reporter())
+    started, fresh = time.perf_counter(), 0
+
+    def report(done: int, total: int, outcome: Outcome) -> None:
+        nonlocal fresh
+        fresh += outcome.fresh
+        left = (time.perf_counter() - started) / max(fresh, 1) * (total - done)
+        when = f"{done}/{total}" + (f", about {left / 60:.0f} min left" if fresh else "")
+        print(f"[{when}] {outcome.spec.name}: {_describe(outcome)}", file=sys.stderr, flush=True)
+
+    return run_grid(specs, out, report)
 
 
 def _rows(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
     return [outcome.row for outcome in outcomes if outcome.row is not None]
 
 
-def _reporter() -> Callable[[int, int, Outcome], None]:
-    """A line on stderr for every cell, with the time that the rest will take at the pace of the fresh ones."""
-    started = time.perf_counter()
-    fresh_cells = 0
-
-    def report(done: int, total: int, outcome: Outcome) -> None:
-        nonlocal fresh_cells
-        fresh_cells += outcome.fresh
-        when = f"{done}/{total}"
-        if fresh_cells:
-            left = (time.perf_counter() - started) / fresh_cells * (total - done)
-            when += f", about {left / 60:.0f} min left"
-        print(f"[{when}] {outcome.spec.name}: {_describe(outcome)}", file=sys.stderr, flush=True)
-
-    return report
-
-
 def _describe(outcome: Outcome) -> str:
     row = outcome.row
     if row is None:
         return f"FAILED: {outcome.error}"
-    parts = [
+    aurocs = [
         f"{kind} {row[f'{kind}_auroc']:.4f}"
         for kind in ("image", "pixel")
         if row[f"{kind}_auroc"] is not None
     ]
-    parts += [f"fit {row['fit_seconds']:.1f} s", f"{row['ms_per_image']:.1f} ms/image"]
-    parts += [f"{row['peak_rss'] / 1e6:.0f} MB", *([] if outcome.fresh else ["(kept)"])]
-    return "  ".join(parts)
+    costs = (
+        f"fit {row['fit_seconds']:.1f} s",
+        f"{row['ms_per_image']:.1f} ms/image",
+        f"{row['peak_rss'] / 1e6:.0f} MB",
+    )
+    return "  ".join([*aurocs, *costs, *([] if outcome.fresh else ["(kept)"])])
 
 
 def _answer(outcomes: Sequence[Outcome], files: Sequence[Path]) -> Answer:

@@ -20,8 +20,7 @@ from mhpatchcore.detector import Detector
 from mhpatchcore.errors import ImageError, UserError
 from mhpatchcore.inputs.camera import MEASURES
 from mhpatchcore.inputs.sources import list_images
-from mhpatchcore.inspection.camera import CameraDrift, camera_drift, typical_file
-from mhpatchcore.inspection.drift import SIGNIFICANCE, Drift, compare
+from mhpatchcore.inspection.drift import SIGNIFICANCE, CameraDrift, Drift, camera_drift, compare, typical_file
 from mhpatchcore.runtime.arrays import Array, Doubles
 
 

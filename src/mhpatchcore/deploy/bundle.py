@@ -4,7 +4,7 @@
     model.onnx     its export          consumer.py    a program that needs nothing but onnxruntime
     selftest.png   an image            SHA256SUMS     checksums, also for `sha256sum -c`
 
-Checksums tell damage. They are no signature: who can change the folder can change them too.
+Checksums tell damage. They are not a signature: anyone who can change the folder can change them too.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def _facts(folder: Path) -> dict[str, Any]:
     try:
         facts: dict[str, Any] = dict(json.loads((folder / FACTS).read_text(encoding="utf-8")))
         if facts["image"] not in SELF_TESTS or facts["verdict"] not in VERDICTS.values():
-            raise ValueError("its image or verdict is none")
+            raise ValueError("its image or verdict is unknown")
         return facts | {"score": float(facts["score"])}
     except (ValueError, KeyError, TypeError) as error:
         raise BundleError(

@@ -18,8 +18,7 @@ from mhpatchcore.inputs.datasets import Dataset, Sample
 from mhpatchcore.report import wording
 from mhpatchcore.report.drawing import outline_note
 from mhpatchcore.report.figures import figure_bytes, histogram_figure, precision_recall_figure, roc_figure
-from mhpatchcore.report.page import render_page
-from mhpatchcore.report.pictures import Picture, picture_of
+from mhpatchcore.report.page import Picture, picture_of, render_page
 from mhpatchcore.result import Result
 from mhpatchcore.runtime.costs import Costs
 from mhpatchcore.runtime.files import atomic_path

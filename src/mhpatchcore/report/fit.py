@@ -28,8 +28,7 @@ from mhpatchcore.report.figures import (
     lines_figure,
     plot,
 )
-from mhpatchcore.report.page import render_page
-from mhpatchcore.report.pictures import HEAT_SIDE, PHOTO_SIDE, Picture, picture
+from mhpatchcore.report.page import HEAT_SIDE, PHOTO_SIDE, Picture, picture, render_page
 from mhpatchcore.report.wording import Tile, percent
 from mhpatchcore.runtime.arrays import Doubles
 from mhpatchcore.runtime.files import write_text

@@ -20,8 +20,7 @@ from mhpatchcore.inspection.look import CELL, Glance, Look
 from mhpatchcore.inspection.suggestions import shown_by_a_pixel
 from mhpatchcore.report.drawing import screen_pixels, screen_size
 from mhpatchcore.report.figures import BLUE, GREY, STYLE, VERMILION, figure_bytes, plot
-from mhpatchcore.report.page import render_page
-from mhpatchcore.report.pictures import MASK_SIDE, encoded, outline_path
+from mhpatchcore.report.page import MASK_SIDE, encoded, outline_path, render_page
 from mhpatchcore.report.wording import Tile, percent, settings
 from mhpatchcore.runtime.arrays import Array
 from mhpatchcore.runtime.files import write_text
