@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-all test-oldest test-pythons lint docs stress audit lock bench results clean
+.PHONY: demo test test-all test-oldest test-pythons lint docs dist sbom stress audit lock bench results clean
 
 demo: $(VENV)/installed
 	$(BIN)/mhpatchcore demo demo
@@ -47,6 +47,14 @@ lint: $(VENV)/installed-dev
 # the documentation as a site, with its generated reference: build/docs/index.html
 docs: $(VENV)/installed-dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+# sdist and wheel in dist/, checked, installed outside of the tree and tried; how large an installation is
+dist:
+	PYTHON=$(PYTHON) scripts/dist.sh
+
+# what is installed with the package, as CycloneDX: dist/sbom.json
+sbom:
+	PYTHON=$(PYTHON) scripts/sbom.sh
 
 # make bench DATA=/folder/of/normal/images
 bench: $(VENV)/installed-dev

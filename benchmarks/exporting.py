@@ -35,7 +35,7 @@ from mhpatchcore.inputs.loading import load_pixels, load_views
 from mhpatchcore.inputs.places import images_below
 from mhpatchcore.inputs.views import View
 from mhpatchcore.runtime.arrays import Array
-from mhpatchcore.runtime.costs import current_rss, own_peak, reset_peak
+from mhpatchcore.runtime.system import current_rss, own_peak, reset_peak
 
 PICTURES = ((400, 400), (1024, 1024), (3000, 4000))
 LEARNT = 80

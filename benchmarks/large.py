@@ -18,8 +18,9 @@ from PIL import Image
 
 from benchmarks.commands import Row, answer_of, listed, parser_of, shown, write_json
 from mhpatchcore import Config, Detector, Execution
-from mhpatchcore.runtime.costs import Costs, own_peak
+from mhpatchcore.runtime.costs import Costs
 from mhpatchcore.runtime.parallel import share_one_heap
+from mhpatchcore.runtime.system import own_peak
 
 HEIGHT, WIDTH = 9000, 12000
 COLUMNS = {

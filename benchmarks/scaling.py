@@ -40,8 +40,9 @@ from mhpatchcore.fitting.tasks import bank_chunks, cut, images_at_once
 from mhpatchcore.fitting.trees import RUNS, runs_of
 from mhpatchcore.inputs.places import images_below
 from mhpatchcore.inputs.views import Geometry
-from mhpatchcore.runtime.costs import Costs, current_rss
+from mhpatchcore.runtime.costs import Costs
 from mhpatchcore.runtime.parallel import one_blas_thread
+from mhpatchcore.runtime.system import current_rss
 
 PASSES = ("extract", "moments", "bank", "score")
 STRONG = {

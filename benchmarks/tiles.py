@@ -33,7 +33,7 @@ from mhpatchcore.inputs.places import images_below
 from mhpatchcore.inputs.views import Box
 from mhpatchcore.result import Result
 from mhpatchcore.runtime.arrays import Array, Mask
-from mhpatchcore.runtime.costs import own_peak
+from mhpatchcore.runtime.system import own_peak
 
 ROWS = 5000
 WAYS = {

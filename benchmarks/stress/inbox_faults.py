@@ -12,8 +12,8 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
-from mhpatchcore.deploy.inbox.change import recover
 from mhpatchcore.deploy.inbox.parts import Inbox
+from mhpatchcore.deploy.inbox.versions import recover
 
 LINE = "line"  # what all of them begin with: a model, its inbox, and an earlier version
 QUIET = ("-q", "--workers", "1")

@@ -14,7 +14,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
 from mhpatchcore.errors import UserError
-from mhpatchcore.runtime.costs import own_peak
+from mhpatchcore.runtime.system import own_peak
 
 REFUSED, HARMLESS = "refused", "harmless"
 MEMORY = 2 * 10**9  # bytes of address space that a worker may take beside what it has once all is imported

@@ -204,4 +204,4 @@ def test_a_model_that_is_found_is_written_down_once(inbox: Inbox) -> None:
     journal.end(intent, "done")
     told = [(one.what, one.sha256_before, one.sha256_after) for one in journal.changes("part")]
     assert told == [("learn", "b", "c"), ("found", "a", "b"), ("found", "", "a")]
-    assert journal.is_told("part", "c") and not journal.is_told("part", "b")
+    assert journal.was_accepted("part", "c") and not journal.was_accepted("part", "b")

@@ -20,15 +20,20 @@ from services import png
 from small_detector import small_detector, vials, with_changes
 
 from mhpatchcore import Detector, UserError
-from mhpatchcore.deploy.inbox import change as inbox_change
-from mhpatchcore.deploy.inbox import file as inbox_file
+from mhpatchcore.deploy.inbox import journal as inbox_journal
 from mhpatchcore.deploy.inbox import versions as inbox_versions
-from mhpatchcore.deploy.inbox.change import ModelChangedError, NotWrittenError, changed, locked, recover
-from mhpatchcore.deploy.inbox.file import InboxError
-from mhpatchcore.deploy.inbox.journal import Change, Journal
+from mhpatchcore.deploy.inbox.journal import Change, InboxError, Journal
 from mhpatchcore.deploy.inbox.parts import Inbox
 from mhpatchcore.deploy.inbox.proposals import Request, accept, propose
-from mhpatchcore.deploy.inbox.versions import sha256_of, versions
+from mhpatchcore.deploy.inbox.versions import (
+    ModelChangedError,
+    NotWrittenError,
+    changed,
+    locked,
+    recover,
+    sha256_of,
+    versions,
+)
 from mhpatchcore.model.file import to_bytes
 from mhpatchcore.model.history import OtherProductError
 
@@ -152,7 +157,7 @@ def test_a_model_that_was_replaced_meanwhile_is_not_overwritten(
 def test_a_locked_inbox_leaves_the_old_model(
     path: Path, inbox: Inbox, monkeypatch: pytest.MonkeyPatch, request_: Request
 ) -> None:
-    monkeypatch.setattr(inbox_file, "WAIT", 0.1)
+    monkeypatch.setattr(inbox_journal, "WAIT", 0.1)
     recalibrated(inbox, path, 0.2)
     before, proposal = path.read_bytes(), propose(inbox, path, request_)
     with locked_by_another(inbox):
@@ -235,7 +240,7 @@ def test_a_disk_error_is_told_and_nothing_has_happened(
         raise UserError("cannot write: no space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(inbox_change, "keep", full)
+        patch.setattr(inbox_versions, "keep", full)
         with pytest.raises(NotWrittenError, match="no space left"):
             accept(inbox, proposal)
     assert path.read_bytes() == old and states(inbox) == ["not done"]
@@ -246,7 +251,7 @@ def test_a_killed_process_leaves_one_of_two_models_and_its_record(path: Path, in
     small_detector().calibrated(0.3).save(other)
     known = {sha256_of(path), sha256_of(other)}
     code = (
-        "import sys, hashlib; from pathlib import Path; from mhpatchcore.deploy.inbox.change import changed\n"
+        "import sys, hashlib; from pathlib import Path; from mhpatchcore.deploy.inbox.versions import changed\n"
         "from mhpatchcore.deploy.inbox.parts import Inbox\n"
         "path, both = Path(sys.argv[1]), [Path(one).read_bytes() for one in sys.argv[2:]]\n"
         "for i in range(10**6):\n"
@@ -273,7 +278,7 @@ def test_a_killed_process_leaves_one_of_two_models_and_its_record(path: Path, in
 
 def test_one_change_at_a_time(path: Path, inbox: Inbox) -> None:
     code = (
-        "import sys; from pathlib import Path; from mhpatchcore.deploy.inbox.change import locked\n"
+        "import sys; from pathlib import Path; from mhpatchcore.deploy.inbox.versions import locked\n"
         "with locked(Path(sys.argv[1])):\n    print('in', flush=True)"
     )
     with locked(path):

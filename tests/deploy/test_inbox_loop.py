@@ -13,11 +13,10 @@ from small_detector import PIXELS, small_detector, vials
 
 from mhpatchcore import Detector, UserError
 from mhpatchcore.demo.dataset import vial_image
-from mhpatchcore.deploy.inbox.change import ModelChangedError
 from mhpatchcore.deploy.inbox.jobs import MOST_READY, Jobs, NoSuchJobError
 from mhpatchcore.deploy.inbox.parts import Inbox, Said
 from mhpatchcore.deploy.inbox.proposals import Proposal, Request, accept, propose
-from mhpatchcore.deploy.inbox.versions import sha256_of, versions
+from mhpatchcore.deploy.inbox.versions import ModelChangedError, sha256_of, versions
 from mhpatchcore.inputs.sources import content_hash
 from mhpatchcore.model.file import from_bytes
 

@@ -20,7 +20,7 @@ pytest.importorskip("fastapi")
 from fastapi.testclient import TestClient
 
 from mhpatchcore.calibration.choices import choices
-from mhpatchcore.deploy.inbox import file as inbox_file
+from mhpatchcore.deploy.inbox import journal as inbox_journal
 from mhpatchcore.deploy.inbox.versions import sha256_of
 from mhpatchcore.deploy.serve.app import create_app
 from mhpatchcore.detector import Detector
@@ -202,7 +202,7 @@ def test_a_proposal_of_a_model_that_has_changed_is_not_taken(client: TestClient,
 def test_a_locked_inbox_changes_nothing_and_can_be_tried_again(
     client: TestClient, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(inbox_file, "WAIT", 0.1)
+    monkeypatch.setattr(inbox_journal, "WAIT", 0.1)
     kept = labelled(client, png(vials(20, 1)[0]), "good")
     first, job = sha256_of(model), ready(client, action="recalibrate", false_alarm=0.2)
     with closing(sqlite3.connect(model.with_name("inbox.sqlite"), isolation_level=None)) as db:

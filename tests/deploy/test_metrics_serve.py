@@ -20,7 +20,7 @@ from mhpatchcore import Config, Detector
 from mhpatchcore.deploy import record as recording
 from mhpatchcore.deploy.record import Record
 from mhpatchcore.deploy.serve.app import create_app
-from mhpatchcore.deploy.serve.observed import ALARM
+from mhpatchcore.deploy.serve.metrics import ALARM
 
 SCORE = "/v1/models/vial/score"
 

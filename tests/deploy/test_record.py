@@ -21,7 +21,7 @@ import pytest
 from cli_runs import Run, assert_one_line_error, graphs, run  # noqa: F401 (fixtures)
 
 from mhpatchcore.deploy import record as recording
-from mhpatchcore.deploy.record import Keeping, Query, Record, answer_of, in_utc, row_of, verdicts
+from mhpatchcore.deploy.record import COLUMNS, Keeping, Query, Record, answer_of, in_utc, row_of, verdicts
 from mhpatchcore.deploy.record_export import as_csv, as_json_lines, as_parquet
 from mhpatchcore.errors import UserError
 from mhpatchcore.inputs.camera import MEASURES
@@ -82,7 +82,7 @@ def written(
 @pytest.mark.parametrize("changes", [{}, PASSED, UNJUDGED, NO_THRESHOLD, {"part": None, "trial": True}])
 def test_what_is_told_of_a_part_comes_back_as_it_was(tmp_path: Path, changes: dict[str, Any]) -> None:
     told = answer(**changes)
-    assert answer_of(row_of(told).values()) == told
+    assert answer_of([row_of(told)[name] for name in COLUMNS]) == told
     assert list(verdicts(written(tmp_path / "v.sqlite", told), Query())) == [told]
 
 
@@ -199,7 +199,7 @@ import sys
 from pathlib import Path
 sys.path[:0] = {path!r}
 from test_record import answer
-from mhpatchcore.deploy.record import Keeping, Record
+from mhpatchcore.deploy.record import COLUMNS, Keeping, Record
 record, n = Record(Path(sys.argv[1]), Keeping(rows=300, images="all", image_bytes=20_000)), 0
 print("ready", flush=True)
 while True:

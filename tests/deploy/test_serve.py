@@ -22,7 +22,7 @@ from mhpatchcore import Detector
 from mhpatchcore.deploy.inbox.parts import Inbox
 from mhpatchcore.deploy.serve import v1
 from mhpatchcore.deploy.serve.app import create_app
-from mhpatchcore.deploy.serve.limits import Limits
+from mhpatchcore.deploy.serve.pool import Limits
 from mhpatchcore.errors import UserError
 
 TOKEN = "0123456789abcdef"

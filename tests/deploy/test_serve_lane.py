@@ -11,12 +11,10 @@ from typing import Any
 import pytest
 from services import good, png, write_model
 
-from mhpatchcore.deploy.serve import lane as lanes
+from mhpatchcore.deploy.serve import pool as pools
 from mhpatchcore.deploy.serve.app import create_app
-from mhpatchcore.deploy.serve.images import Sent
-from mhpatchcore.deploy.serve.lane import Lane
-from mhpatchcore.deploy.serve.limits import Limits
-from mhpatchcore.deploy.serve.pool import Deadline, Pool
+from mhpatchcore.deploy.serve.bodies import Sent
+from mhpatchcore.deploy.serve.pool import Deadline, Lane, Limits, Pool
 from mhpatchcore.deploy.serve.refusals import Refused
 from mhpatchcore.deploy.serve.service import Service
 from mhpatchcore.report.drawing import SCREEN
@@ -59,7 +57,7 @@ def test_a_picture_is_made_once_however_many_ask() -> None:
 
 
 def test_pictures_wait_until_nothing_is_scored(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lanes, "PATIENCE", 20.0)
+    monkeypatch.setattr(pools, "PATIENCE", 20.0)
 
     async def work() -> None:
         pool, made = Pool(LIMITS), list[str]()
@@ -79,7 +77,7 @@ def test_pictures_wait_until_nothing_is_scored(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_pictures_do_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lanes, "PATIENCE", 0.1)
+    monkeypatch.setattr(pools, "PATIENCE", 0.1)
 
     async def work() -> None:
         pool, made = Pool(LIMITS), list[str]()
@@ -92,7 +90,7 @@ def test_pictures_do_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_nobody_waits_for_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lanes, "PATIENCE", 20.0)
+    monkeypatch.setattr(pools, "PATIENCE", 20.0)
 
     async def work() -> None:
         pool, made = Pool(LIMITS), list[str]()
@@ -113,7 +111,7 @@ def test_what_nobody_waits_for_is_not_made(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_who_goes_away_takes_the_wish_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lanes, "PATIENCE", 20.0)
+    monkeypatch.setattr(pools, "PATIENCE", 20.0)
 
     async def work() -> None:
         app = create_app([write_model(tmp_path / "vial.mhpc")], LIMITS)
@@ -153,8 +151,8 @@ def test_who_goes_away_takes_the_wish_along(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_a_picture_that_fails_does_not_stop_the_lane(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lanes, "MOST_WAITING", 2)
-    monkeypatch.setattr(lanes, "MOST_BYTES", 3)
+    monkeypatch.setattr(pools, "MOST_WAITING", 2)
+    monkeypatch.setattr(pools, "MOST_BYTES", 3)
 
     def fails() -> bytes:
         raise ValueError("no picture")

@@ -17,10 +17,10 @@ from PIL import Image
 from services import bad, good, png, write_model
 
 from mhpatchcore.deploy.record import Keeping, Query, Record, verdicts
-from mhpatchcore.deploy.serve import lane
+from mhpatchcore.deploy.serve import pool
 from mhpatchcore.deploy.serve import service as serving
 from mhpatchcore.deploy.serve.app import create_app
-from mhpatchcore.deploy.serve.limits import Limits
+from mhpatchcore.deploy.serve.pool import Limits
 
 SCORE = "/v1/models/vial/score"
 
@@ -116,7 +116,7 @@ def test_after_a_deadline_a_part_is_rejected(client: TestClient) -> None:
 def test_a_verdict_is_told_also_where_its_picture_cannot_be_made(
     client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lane, "MOST_WAITING", 0)  # the lane is full
+    monkeypatch.setattr(pool, "MOST_WAITING", 0)  # the lane is full
     asked = {"map": "png", "evidence": True}
     (part,) = client.post(SCORE, content=png(bad()), params=asked).json()["results"]
     assert part["verdict"] == "rejected" and "heatmap" not in part
@@ -154,7 +154,7 @@ def test_what_the_caller_calls_a_part_comes_back_as_given(client: TestClient) ->
         "inputs": [{"name": "image", "datatype": "UINT8", "shape": [2, 2], "data": [0] * 4}],
         "id": "\ud800",
     }
-    assert client.post("/v2/models/vial/infer", content=json.dumps(document)).status_code == 422
+    assert client.post("/v2/models/vial/infer", content=json.dumps(document)).status_code == 400
     assert client.get("/v1/parts").status_code == 200
 
 

@@ -16,7 +16,7 @@ from services import Running, bad, good, png, running, write_model
 
 from mhpatchcore import Detector
 from mhpatchcore.deploy.serve.app import create_app
-from mhpatchcore.deploy.serve.limits import Limits
+from mhpatchcore.deploy.serve.pool import Limits
 
 INFER = "/v2/models/vial/infer"
 

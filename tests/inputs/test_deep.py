@@ -11,8 +11,8 @@ from deep_files import write_png16, write_tiff
 from PIL import Image
 
 from mhpatchcore.errors import ImageError, ImageWarning
-from mhpatchcore.inputs.decode import ORIENTATION, decoded, header_of
-from mhpatchcore.inputs.pixels import TO_UPRIGHT
+from mhpatchcore.inputs.decode import decoded, header_of
+from mhpatchcore.inputs.pixels import ORIENTATION, TO_UPRIGHT
 from mhpatchcore.inputs.sources import pixels_of
 
 
@@ -150,6 +150,33 @@ def test_a_rare_kind_without_its_reader_names_the_installation(
     with pytest.raises(ImageError, match=r"a\.tif: .*pip install 'mhpatchcore\[tiff\]'"):
         decoded(path)
     assert header_of(path) is None
+
+
+@pytest.mark.parametrize("channels", [2, 3, 4])
+def test_colours_of_16_bits_without_their_reader_name_the_installation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, channels: int
+) -> None:
+    monkeypatch.setitem(sys.modules, "imagecodecs", None)
+    path = write_png16(tmp_path / "a.png", noise(5, 6, channels))
+    with pytest.raises(ImageError, match=r"a\.png: .*pip install 'mhpatchcore\[tiff\]'"):
+        decoded(path)
+
+
+@pytest.mark.parametrize("orientation", TO_UPRIGHT)
+def test_colour_tiffs_are_turned_upright(tmp_path: Path, orientation: int) -> None:
+    tifffile = pytest.importorskip("tifffile")
+    pixels = noise(11, 7, 3)
+    for name, values_ in (("a.tif", pixels), ("b.tif", (pixels >> 8).astype(np.uint8))):
+        tag = (274, "H", 1, orientation, True)
+        tifffile.imwrite(tmp_path / name, values_, photometric="rgb", extratags=[tag])
+    assert np.array_equal(values(tmp_path / "a.tif") >> 8, values(tmp_path / "b.tif"))
+
+
+def test_a_tiff_with_any_number_of_channels_is_refused(tmp_path: Path) -> None:
+    pytest.importorskip("tifffile")
+    path = write_tiff(tmp_path / "a.tif", noise(4, 4, 9), photometric=2)
+    with pytest.raises(ImageError, match=r"a\.tif: "):
+        decoded(path)
 
 
 def test_a_rare_kind_that_is_cut_off_is_refused(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from mhpatchcore.inputs.loading import decoding_bytes, load_views
 from mhpatchcore.inputs.views import View
 from mhpatchcore.inputs.window import Window
 from mhpatchcore.runtime.parallel import share_one_heap
-from mhpatchcore.runtime.costs import current_rss, own_peak, reset_peak
+from mhpatchcore.runtime.system import current_rss, own_peak, reset_peak
 warnings.simplefilter("ignore")
 share_one_heap()
 for name in sys.argv[1:]:

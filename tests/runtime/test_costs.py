@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from mhpatchcore.runtime import costs as measured
-from mhpatchcore.runtime.costs import Costs, children_peak, current_rss, own_peak
+from mhpatchcore.runtime.costs import Costs
+from mhpatchcore.runtime.system import children_peak, current_rss, own_peak
 
 MB = 1_000_000
 SPIKE = 200 * MB
@@ -116,7 +116,7 @@ def test_without_the_reset_a_peak_is_that_so_far(monkeypatch: pytest.MonkeyPatch
     def forbidden(path: Path, text: str) -> int:
         raise PermissionError
 
-    monkeypatch.setattr(measured.Path, "write_text", forbidden)
+    monkeypatch.setattr(Path, "write_text", forbidden)
     costs = Costs()
     with costs.phase("score"):
         pass

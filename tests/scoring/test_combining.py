@@ -79,10 +79,10 @@ def test_calm_tiles_are_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     views = tiles()
     views[2].distances[4, 4] = 1e4
     looked: list[object] = []
-    from mhpatchcore.scoring import combining
+    from mhpatchcore.scoring import score
 
     monkeypatch.setattr(
-        combining,
+        score,
         "combined_map",
         lambda every, box, *size: looked.append(box) or combined_map(every, box, *size),
     )

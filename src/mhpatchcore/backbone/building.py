@@ -14,7 +14,7 @@ from typing import Any
 from mhpatchcore.backbone.descriptors import append_descriptors, descriptor_model
 from mhpatchcore.backbone.graph import GRAPH_VERSION, Architecture, FeatureMap, Graph, State
 from mhpatchcore.backbone.session import Backbone, BackboneInfo, check_sees
-from mhpatchcore.backbone.weights import ARCHITECTURES, find_weights, load_weights, sha256_of
+from mhpatchcore.backbone.weights import ARCHITECTURES, load_weights
 from mhpatchcore.errors import UserError, WeightsError
 from mhpatchcore.runtime.arrays import Array
 from mhpatchcore.runtime.files import atomic_path, write_text
@@ -40,14 +40,12 @@ def load_named(
     by_network = {"": architecture.descriptor, "published": architecture.published}
     descriptor = by_network.get(descriptor, descriptor)
     check_sides(architecture, size, pool)
-    path, source = find_weights(name, tag, file)
-    sha256 = sha256_of(path)
-    key = f"{name}-{sha256[:16]}-{'-'.join(layers)}-{descriptor}{pool}-{size[0]}x{size[1]}-v{GRAPH_VERSION}"
+    weights = load_weights(name, tag, file)
+    key = f"{name}-{weights.sha256[:16]}-{'-'.join(layers)}-{descriptor}{pool}-{size[0]}x{size[1]}-v{GRAPH_VERSION}"
     cached = _read_cache(key)
     if cached:
         info, graph = cached
-        return replace(info, weights_source=source), graph
-    weights = load_weights(name, tag, file)
+        return replace(info, weights_source=weights.source), graph
     graph, maps = build_graph(architecture, weights.state, size, layers, descriptor, pool)
     give_back()
     info = BackboneInfo(

@@ -38,15 +38,20 @@ _HUB_ANSWERS_WITHIN_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class Weights:
-    """Tensors by name, the hash of the file they were read from, and where it came from in words."""
+    """A verified file of weights, its hash, and where it came from in words."""
 
-    state: StateDict
+    path: Path
     sha256: str
     source: str
 
+    @property
+    def state(self) -> StateDict:
+        """The tensors by name, read from the file each time."""
+        return read_state_dict(self.path)
+
 
 def load_weights(architecture: str, tag: str = "", file: Path | None = None) -> Weights:
-    """Find, verify and read the weights of an architecture.
+    """Find and verify the weights of an architecture.
 
     >>> weights = load_weights("efficientnet_lite0")
     >>> weights.source, weights.state["_conv_stem.weight"].shape
@@ -56,7 +61,7 @@ def load_weights(architecture: str, tag: str = "", file: Path | None = None) -> 
     sha256 = sha256_of(path)
     if file is None:
         _check_pin(_pin_name(architecture, tag), sha256, path)
-    return Weights(read_state_dict(path), sha256, source)
+    return Weights(path, sha256, source)
 
 
 def find_weights(architecture: str, tag: str = "", file: Path | None = None) -> tuple[Path, str]:

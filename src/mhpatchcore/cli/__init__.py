@@ -66,7 +66,7 @@ def _ending_in_order() -> Iterator[None]:
 
     before = {}
     with suppress(ValueError):  # not in the main thread
-        for number in (signal.SIGTERM, signal.SIGHUP):
+        for number in (signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
             if signal.getsignal(number) == signal.SIG_DFL:  # nohup ignores one of them
                 before[number] = signal.signal(number, end)
     try:

@@ -41,7 +41,7 @@ def verify(
 ) -> Answer:
     """Check that this machine computes what the machine did that made the bundle.
 
-    Another device than the CPU may differ by 1 % in the score, and by nothing in the verdict.
+    Another device than the CPU may differ by 5 % in the score, and by nothing in the verdict.
 
     Example: mhpatchcore verify part/ --device openvino
     """

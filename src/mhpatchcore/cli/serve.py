@@ -84,9 +84,8 @@ def serve(
 
     try:
         from mhpatchcore.deploy.serve.app import create_app
-        from mhpatchcore.deploy.serve.limits import Limits
-        from mhpatchcore.deploy.serve.logs import log_to_stderr
-        from mhpatchcore.deploy.serve.running import run
+        from mhpatchcore.deploy.serve.pool import Limits
+        from mhpatchcore.deploy.serve.running import log_to_stderr, run
     except ModuleNotFoundError as error:
         if str(error.name).startswith("mhpatchcore"):
             raise
@@ -114,7 +113,7 @@ def serve(
     log_to_stderr(log_format, log_level)
     keeping = Keeping(keep_days, keep_rows, keep_images, parse_size(keep_images_size))
     file = record or beside(models[0])
-    # who knows the token may ask by any name, for example through a proxy
+    # anyone who knows the token may ask by any name, for example through a proxy
     hosts = LOOPBACK if token is None and alone else None
     kept = None if without_record else Record(file, keeping)
     app = create_app(models, limits, token, hosts, kept, other_product)

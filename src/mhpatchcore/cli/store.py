@@ -22,7 +22,7 @@ KINDS = {
     "views": "descriptors of tiles",
     "moments": "sums over patches",
     "summary": "summaries of chunks",
-    "node": "merged summaries",
+    "node": "merged sums and summaries",
     "metric": "metrics",
     "network": "networks",
     "head": "graphs that score",

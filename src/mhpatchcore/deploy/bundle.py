@@ -4,7 +4,7 @@
     model.onnx     its export          consumer.py    a program that needs nothing but onnxruntime
     selftest.png   an image            SHA256SUMS     checksums, also for `sha256sum -c`
 
-Checksums tell damage. They are no signature: who can change the folder can change them too.
+Checksums tell damage. They are not a signature: anyone who can change the folder can change them too.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MODEL, ONNX, CONSUMER, FACTS, SUMS = "model.mhpc", "model.onnx", "consumer.py", 
 SELF_TESTS = ("selftest.png", "selftest.tif")
 SAMPLES = Path(__file__).parent / "samples"
 TOLERANCE = 1e-4
-DEVICE_TOLERANCE = 1e-2  # of what does not compute on a CPU
+DEVICE_TOLERANCE = 5e-2  # on another device than the CPU: OpenVINO was up to 3.6 % apart, with equal verdicts
 MADE_UP = (300, 400)  # height and width of an image that nobody gave
 
 
@@ -147,7 +147,7 @@ def _facts(folder: Path) -> dict[str, Any]:
     try:
         facts: dict[str, Any] = dict(json.loads((folder / FACTS).read_text(encoding="utf-8")))
         if facts["image"] not in SELF_TESTS or facts["verdict"] not in VERDICTS.values():
-            raise ValueError("its image or verdict is none")
+            raise ValueError("its image or verdict is unknown")
         return facts | {"score": float(facts["score"])}
     except (ValueError, KeyError, TypeError) as error:
         raise BundleError(

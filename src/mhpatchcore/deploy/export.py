@@ -212,7 +212,7 @@ def _judged(graph: Graph, score: str, heat: str, calibration: Calibration) -> tu
         verdict = graph.constant(np.array([NO_THRESHOLD], np.int32))
     else:
         passes = graph.node("LessOrEqual", [score, constant(limit * (1 + TIE))])
-        rejected = graph.node("Not", [passes])  # so a score that is no number does not pass
+        rejected = graph.node("Not", [passes])  # so a score that is not a number does not pass
         verdict = graph.cast(rejected, INT32)
         low = graph.node("Mul", [peak_of(graph, heat), constant(PEAK_SHARE)])
         pixel_limit = graph.node("Where", [rejected, graph.node("Min", [pixel_limit, low]), pixel_limit])

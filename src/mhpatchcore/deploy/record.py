@@ -60,11 +60,8 @@ COLUMNS = {
     **dict.fromkeys(MEASURES, "REAL"),
 }
 NAMES = ", ".join(COLUMNS)
-SAME = (
-    *("id", "at", "part", "name", "model", "sha256", "score", "threshold", "p_value", "verdict", "reason"),
-    "defect",
-)
 PHASES = ("queue", "decode", "compute")
+SAME = [name for name in COLUMNS if name not in ("height", "width", "regions", *PHASES, *MEASURES)]
 TABLES = (
     "CREATE TABLE verdicts (n INTEGER PRIMARY KEY AUTOINCREMENT, "
     + ", ".join(f'"{name}" {kind}' for name, kind in COLUMNS.items())
@@ -226,13 +223,10 @@ def row_of(answer: Answer) -> dict[str, Any]:
     height, width = answer["size"] or (None, None)
     return {
         **{name: answer[name] for name in SAME},
-        "is_like_known": answer["is_like_known"],
-        "trial": answer["trial"],
         "height": height,
         "width": width,
         "regions": json.dumps(answer["regions"]),
         **{phase: answer["seconds"][phase] for phase in PHASES},
-        "image_sha256": answer["image_sha256"],
         **(answer["camera"] or dict.fromkeys(MEASURES)),
     }
 
@@ -250,7 +244,6 @@ def answer_of(row: Any) -> Answer:
         "regions": json.loads(facts["regions"]),
         "camera": None if facts["score"] is None else {name: facts[name] for name in MEASURES},
         "seconds": {phase: facts[phase] for phase in PHASES},
-        "image_sha256": facts["image_sha256"],
     }
 
 

@@ -7,7 +7,6 @@ for longest. What killed processes left behind goes as well.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import secrets
 import shutil
@@ -20,6 +19,8 @@ from pathlib import Path
 
 from mhpatchcore.errors import UserError
 from mhpatchcore.runtime.store import SUFFIX, Store
+from mhpatchcore.runtime.system import HAS_LOCKS
+from mhpatchcore.runtime.system import lock as lock_file
 from mhpatchcore.runtime.texts import format_bytes
 
 PREFIX = "mhpatchcore-store-"
@@ -69,7 +70,7 @@ def _kept_store(place: Path, expected_bytes: int) -> Iterator[Store]:
         place.mkdir(parents=True, exist_ok=True)
         with _alone(place):
             handle, name = tempfile.mkstemp(prefix=IN_USE, dir=place)
-            fcntl.flock(handle, fcntl.LOCK_EX)
+            lock_file(handle)
             _remove_left_behind(place)
     except OSError as error:
         raise UserError(f"the store cannot be kept in {place}: {error.strerror}; name another") from error
@@ -159,8 +160,8 @@ def _is_abandoned(lock: Path) -> bool:
     """Whether nobody holds a lock: its process has ended."""
     handle = os.open(lock, os.O_RDWR)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return True
+        lock_file(handle, wait=False)
+        return HAS_LOCKS
     except BlockingIOError:
         return False
     finally:
@@ -180,7 +181,7 @@ def _locked(path: Path) -> int:
     """A descriptor that holds the lock of a file, until it is closed."""
     lock = os.open(path, os.O_CREAT | os.O_RDWR)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        lock_file(lock)
     except OSError:
         os.close(lock)
         raise

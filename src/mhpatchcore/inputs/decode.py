@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -20,6 +20,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from mhpatchcore.errors import ImageError, ImageTooLargeError, ImageWarning
 from mhpatchcore.inputs.files import MOST_FRAMES, fetch_file, frames_of, open_bytes
 from mhpatchcore.inputs.pixels import (
+    ORIENTATION,
     Depth,
     UnknownTiffError,
     as_planes,
@@ -29,6 +30,7 @@ from mhpatchcore.inputs.pixels import (
     depth_of,
     is_tiff,
     stacked_values,
+    stored_size,
     upright,
 )
 from mhpatchcore.inputs.sequences import frame_size, is_frame
@@ -36,7 +38,6 @@ from mhpatchcore.inputs.sources import ImageLike, describe, fetched
 from mhpatchcore.runtime.arrays import Array
 from mhpatchcore.runtime.parallel import ProcessState
 
-ORIENTATION = 0x0112  # in EXIF
 # three bytes each while an image is decoded; a file of a few kilobytes can claim to have any number of them
 MOST_PIXELS = 400_000_000
 # the formats of `places.SUFFIXES`, the usual first. Pillow knows some fifty, whatever a file is called: one of them
@@ -107,7 +108,7 @@ def header_of(source: ImageLike) -> Header | None:
             first = header_of(names[0])
             return first and first._replace(frames=len(names))
         with open_image(source, whole=False) as image:
-            width, height = image.size
+            width, height = stored_size(image)
             depth, frames = depth_of(image), _pages(image)
             # a PNG may have it behind its pixels, which would have to be decoded
             known = image.format != "PNG" or "exif" in image.info
@@ -207,9 +208,7 @@ def _page(image: Image.Image, name: str | Path, several: bool = False) -> Decode
         ImageOps.exif_transpose(image, in_place=True)  # without a copy, which a large image has no room for
         shown = _in_known_mode(image.copy() if several else image)
         return Decoded(shown, depth, 1, 1, shown.height, shown.width)
-    with ExitStack() as opened:
-        pixels = deep_pixels(image, lambda: opened.enter_context(open_image(name)))
-    turned = upright(pixels, image.getexif().get(ORIENTATION, 1))
+    turned = upright(deep_pixels(image, name), image.getexif().get(ORIENTATION, 1))
     return _deep(turned, depth, 1, str(name))
 
 

@@ -19,9 +19,9 @@ from PIL import Image
 
 from mhpatchcore.errors import ImageError
 from mhpatchcore.inputs.camera import image_measures
-from mhpatchcore.inputs.decode import ORIENTATION, Decoded, decoded, open_image
+from mhpatchcore.inputs.decode import Decoded, decoded, open_image
 from mhpatchcore.inputs.files import frames_of
-from mhpatchcore.inputs.pixels import depth_of
+from mhpatchcore.inputs.pixels import ORIENTATION, depth_of
 from mhpatchcore.inputs.regions import Area, Extent, Roi
 from mhpatchcore.inputs.sequences import frame_size, is_frame
 from mhpatchcore.inputs.sources import ImageLike, describe

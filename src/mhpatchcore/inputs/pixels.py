@@ -1,8 +1,8 @@
 """Images of more than 8 bits as arrays of all their bits.
 
-Pillow reads gray ones so. Of colours with 16 bits it keeps one byte of each number, the high one. Told that the bytes
-come in the other order, it keeps the low one: decoded twice, nothing is lost. Kinds of TIFF that it does not know are
-left to tifffile, which comes with `pip install 'mhpatchcore[tiff]'`. Large JPEGs in colour are kept as planes.
+Pillow reads gray ones so. Of colours with 16 bits it keeps one byte of each number: they are read by imagecodecs (PNG)
+and tifffile (TIFF), as are kinds of TIFF that Pillow does not know. Both come with `pip install 'mhpatchcore[tiff]'`.
+Large JPEGs in colour are kept as planes.
 
 A stack is two or three registered frames of one part as the channels of one image. Of two frames the third channel is
 their mean, so that all channels are in the same range. Frames in colour count by their brightness.
@@ -13,7 +13,6 @@ from __future__ import annotations
 import io
 import logging
 import mmap
-import sys
 from collections.abc import Callable, Sequence
 from math import prod
 from pathlib import Path
@@ -29,11 +28,17 @@ from mhpatchcore.runtime.arrays import Array
 BRIGHTNESS = np.array([0.299, 0.587, 0.114])  # of red, green and blue, as in ITU-R BT.601
 Depth = Literal["8-bit", "16-bit", "32-bit", "float"]
 DEPTHS: tuple[Depth, ...] = ("8-bit", "16-bit", "32-bit", "float")
-OTHER_ORDER = {"L": "B", "B": "L", "N": "B" if sys.byteorder == "little" else "L"}
-GRAY_WITH_ALPHA = "LA;16B"  # of a PNG: four bytes, as those of RGBA with 8 bits
-BITS, PHOTOMETRIC, PLANAR_CONFIGURATION, SAMPLE_FORMAT = 258, 262, 284, 339  # in TIFF
+WIDTH, HEIGHT, BITS, PHOTOMETRIC, ORIENTATION, SAMPLE_FORMAT = (
+    256,
+    257,
+    258,
+    262,
+    274,
+    339,
+)  # in TIFF; orientations as in EXIF
 WHITE_IS_ZERO, BLACK_IS_ZERO, RGB = 0, 1, 2  # photometric
 SEPARATE, UNSIGNED = 2, 1
+MOST_SAMPLES = 4  # numbers of a pixel: colours and transparency
 PARTS_MISSING = "parts of it are missing"
 NO_COLOURS = "its colours are neither gray nor RGB (save it as RGB)"
 TIFF_BEGINNINGS = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
@@ -86,32 +91,34 @@ def depth_of(image: Image.Image) -> Depth:
     return "16-bit" if deep or _tiff_bits(image) > 8 or _ppm_white(image) > 255 else "8-bit"
 
 
-def deep_pixels(image: Image.Image, again: Callable[[], Image.Image]) -> Array:
-    """(H, W) or (H, W, 3) of an image that is deeper than 8 bits; `again` opens it once more.
+def deep_pixels(image: Image.Image, name: str | Path) -> Array:
+    """(H, W) or (H, W, 3) of an image that is deeper than 8 bits.
 
     Integers are uint16, int32 or uint32, floats are float32. Transparency is left out.
     """
-    depth, tiles = depth_of(image), _tiles(image)
     if image.mode == "F" or image.mode.startswith("I"):
-        return _gray(image, depth)
-    modes = {_raw_mode(tile) for tile in tiles}
-    if modes == {GRAY_WITH_ALPHA}:
-        _set_raw_mode(image, lambda _: "RGBA")
-        both = np.asarray(image).astype(np.uint16)
-        return both[:, :, 0] << 8 | both[:, :, 1]
+        return _gray(image, depth_of(image))
     if image.mode == "CMYK":
         raise ValueError(NO_COLOURS)
-    planar = _tag(image, PLANAR_CONFIGURATION) == SEPARATE
-    known = all(mode[:-1] in ("RGB;16", "RGBA;16") and mode[-1] in OTHER_ORDER for mode in modes)
-    if planar or not known:
-        if image.format == "TIFF":
-            raise UnknownTiffError
+    if image.format == "TIFF":
+        raise UnknownTiffError
+    if image.format != "PNG":
         raise ValueError("its colours have more than 8 bits: save it as PNG or TIFF")
-    low = again()
-    _set_raw_mode(low, lambda mode: mode[:-1] + OTHER_ORDER[mode[-1]])
-    pixels: Array = np.asarray(image)[:, :, :3].astype(np.uint16) << 8
-    pixels |= np.asarray(low)[:, :, :3]
-    return pixels
+    try:
+        from imagecodecs import png_decode
+    except ImportError:
+        raise ImageError(
+            f"cannot read image {name}: colours or transparency with 16 bits take pip install 'mhpatchcore[tiff]'; "
+            "or save it with 8 bits"
+        ) from None
+    with open_bytes(name) as file:
+        pixels: Array = png_decode(file.read())
+    return pixels[:, :, :3] if pixels.shape[2] > 2 else pixels[:, :, 0]
+
+
+def stored_size(image: Image.Image) -> tuple[int, int]:
+    """Width and height as they are in the file; newer versions of Pillow give those of an upright TIFF."""
+    return (_tag(image, WIDTH), _tag(image, HEIGHT)) if image.format == "TIFF" else image.size
 
 
 def check_tiles(image: Image.Image) -> None:
@@ -137,8 +144,8 @@ def by_tifffile(name: str | Path, most_pixels: int) -> Array:
         from tifffile import TiffFile, logger
     except ImportError:
         raise ImageError(
-            f"cannot read image {name}: it is damaged, or a rare kind of TIFF: pip install 'mhpatchcore[tiff]' for "
-            "these, or save it with 16 bits and interleaved colours"
+            f"cannot read image {name}: it is damaged, or a TIFF of more than 8-bit colours or a rare kind: these take "
+            "pip install 'mhpatchcore[tiff]'; or save it with 8 bits"
         ) from None
     logger().addHandler(NO_LOG)  # it would write to standard error
     with open_bytes(name) as file, TiffFile(file) as tiff:
@@ -147,7 +154,7 @@ def by_tifffile(name: str | Path, most_pixels: int) -> Array:
             raise ImageTooLargeError(
                 f"image {name} has {page.imagewidth} × {page.imagelength} pixels, too many: save it smaller"
             )
-        if page.photometric not in (WHITE_IS_ZERO, BLACK_IS_ZERO, RGB):
+        if page.photometric not in (WHITE_IS_ZERO, BLACK_IS_ZERO, RGB) or page.samplesperpixel > MOST_SAMPLES:
             raise ValueError(NO_COLOURS)
         _check_whole(page, file.seek(0, io.SEEK_END))
         pixels: Array = page.asarray()
@@ -157,7 +164,7 @@ def by_tifffile(name: str | Path, most_pixels: int) -> Array:
             pixels = pixels.astype(np.float32)
         if page.photometric == WHITE_IS_ZERO and pixels.dtype.kind == "u":
             pixels = pixels.dtype.type(2**page.bitspersample - 1) - pixels
-        return pixels
+        return upright(pixels, int(page.tags.valueof(ORIENTATION, 1)))
 
 
 def _check_whole(page: Any, size: int) -> None:
@@ -189,15 +196,6 @@ def _raw_mode(tile: Any) -> str:
     how = tile[3]
     first = how[0] if isinstance(how, tuple) and how else how
     return first if isinstance(first, str) else ""
-
-
-def _set_raw_mode(image: Image.Image, change: Callable[[str], str]) -> None:
-    tiles = []
-    for tile in _tiles(image):
-        mode, how = change(_raw_mode(tile)), tile[3]
-        changed = (mode, *how[1:]) if isinstance(how, tuple) else mode
-        tiles.append(tile._replace(args=changed) if hasattr(tile, "_replace") else (*tile[:3], changed))
-    image.tile = tiles  # type: ignore[attr-defined]
 
 
 def _tag(image: Image.Image, number: int) -> Any:

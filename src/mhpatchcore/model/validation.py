@@ -138,6 +138,8 @@ def check_model(model: Model) -> None:
     infos = [scale.backbone.info for scale in model.scales]
     sizes = [(info.height, info.width, info.pool) for info in infos]
     _expect(sizes == [size[:3] for size in model.config.sizes], "views and settings differ in size")
+    layers = {tuple(info.layers) for info in infos}
+    _expect(layers == {tuple(model.config.layers)}, "network and settings differ in layers")
     window = model.config.window
     _expect(isinstance(window, Window) and window.depth != "", "its window is not known")
     _expect(model.config.false_alarm == model.calibration.false_alarm, "its rates differ")

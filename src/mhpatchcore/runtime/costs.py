@@ -18,16 +18,15 @@ Phases of a fit and an evaluation:
 from __future__ import annotations
 
 import os
-import resource
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
-KIB = 1024
+from mhpatchcore.runtime.system import children_peak, current_rss, own_peak, reset_peak
+
 PHASES = {
     "extract": "reading images",
     "augment": "trying copies",
@@ -127,28 +126,6 @@ class Costs:
     def to_json(self) -> dict[str, Any]:
         phases = [asdict(phase) | {"items_per_second": phase.items_per_second} for phase in self.phases]
         return {"baseline_rss": self.baseline_rss, "peak_rss": self.peak_rss, "phases": phases}
-
-
-def current_rss() -> int:
-    """Resident memory of this process now, in bytes."""
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE")
-
-
-def own_peak() -> int:
-    status = Path("/proc/self/status").read_text().splitlines()
-    return KIB * next(int(line.split()[1]) for line in status if line.startswith("VmHWM"))
-
-
-def children_peak() -> int:
-    """The largest peak of any finished child."""
-    return KIB * resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-
-
-def reset_peak() -> None:
-    """Start a new high-water mark at the present size, if the kernel lets us."""
-    with suppress(OSError):  # a sandbox may forbid it: peaks are then those since the start
-        Path("/proc/self/clear_refs").write_text("5")
 
 
 def cpu_seconds() -> float:

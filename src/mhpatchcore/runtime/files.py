@@ -6,7 +6,6 @@ They are flushed to the disk before the rename, and the folder after it: a power
 from __future__ import annotations
 
 import csv
-import fcntl
 import io
 import os
 import re
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from mhpatchcore.errors import UserError
+from mhpatchcore.runtime.system import HAS_LOCKS, flush, is_root, lock
 from mhpatchcore.runtime.urls import check_writable, url_of, write_url
 
 NAME = 32
@@ -79,22 +79,25 @@ def temporary_beside(target: Path) -> Iterator[Path]:
         raise _cannot_write(target, error) from error
     try:
         with suppress(OSError):  # it may be the first
-            os.fchmod(handle, stat.S_IMODE(target.stat().st_mode) | stat.S_IRUSR | stat.S_IWUSR)
+            temporary.chmod(stat.S_IMODE(target.stat().st_mode) | stat.S_IRUSR | stat.S_IWUSR)
         give_to_owner_of(target if target.exists() else target.parent, temporary)
+        if not HAS_LOCKS:  # and there an open file cannot be renamed
+            os.close(handle)
         yield temporary
     finally:
         temporary.unlink(missing_ok=True)
-        os.close(handle)
+        if HAS_LOCKS:
+            os.close(handle)
 
 
 def remove_abandoned(folder: Path) -> None:
     """Delete temporary files whose process was killed: nobody holds their lock."""
-    for path in folder.glob(".*"):
+    for path in folder.glob(".*") if HAS_LOCKS else ():
         if TEMPORARY.fullmatch(path.name):
             with suppress(OSError):
                 handle = os.open(path, os.O_RDWR)
                 try:
-                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    lock(handle, wait=False)
                     path.unlink()
                 finally:
                     os.close(handle)
@@ -110,7 +113,7 @@ def make_folder(folder: Path) -> None:
 
 def give_to_owner_of(model: Path, path: Path) -> None:
     """As root, give a file or a folder to whom another one belongs."""
-    if os.geteuid() == 0:
+    if is_root():
         with suppress(OSError):  # not every file system has owners
             facts = model.stat()
             os.chown(path, facts.st_uid, facts.st_gid, follow_symlinks=False)
@@ -161,7 +164,7 @@ def _locked(path: Path) -> int:
     while True:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
         with suppress(OSError):  # where there are no locks, nothing is taken for abandoned
-            fcntl.flock(handle, fcntl.LOCK_EX)
+            lock(handle)
         if os.fstat(handle).st_nlink:
             return handle
         os.close(handle)
@@ -169,15 +172,6 @@ def _locked(path: Path) -> int:
 
 def _cannot_write(target: Path, error: OSError) -> UserError:
     return UserError(f"cannot write {target}: {error.strerror or error}; choose another place")
-
-
-def flush(path: Path) -> None:
-    """Wait until a file, or a folder's list of names, is on the disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def write_text(target: str | Path, text: str) -> None:

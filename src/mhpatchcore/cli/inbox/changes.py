@@ -11,13 +11,21 @@ import typer
 
 from mhpatchcore.cli.command import Answer, Run, command
 from mhpatchcore.cli.console import counted, warn
-from mhpatchcore.cli.inbox.lines import preview_lines, version_lines, when
-from mhpatchcore.cli.inbox.options import Model, Note, Place, Who, inbox_of, who_says
+from mhpatchcore.cli.inbox.lines import (
+    Model,
+    Note,
+    Place,
+    Who,
+    inbox_of,
+    preview_lines,
+    version_lines,
+    when,
+    who_says,
+)
 from mhpatchcore.cli.options import FalseAlarm
-from mhpatchcore.deploy.inbox.change import recover
 from mhpatchcore.deploy.inbox.preview import ACTIONS
 from mhpatchcore.deploy.inbox.proposals import Request, accept, propose
-from mhpatchcore.deploy.inbox.versions import versions
+from mhpatchcore.deploy.inbox.versions import recover, versions
 from mhpatchcore.errors import UserError
 
 Ids = Annotated[

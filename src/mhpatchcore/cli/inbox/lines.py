@@ -1,15 +1,45 @@
-"""What `mhpatchcore inbox` prints: a line for each part, and what a change would do to them."""
+"""What the commands of `inbox` share: their options, who speaks, and the lines that they print."""
 
 from __future__ import annotations
 
+import getpass
+import os
 from collections.abc import Iterator, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
 
 from mhpatchcore.cli.console import counted, printable
 from mhpatchcore.deploy.inbox.journal import Change
-from mhpatchcore.deploy.inbox.parts import Part
+from mhpatchcore.deploy.inbox.parts import Inbox, Part
 from mhpatchcore.deploy.inbox.preview import Effect, Preview
 from mhpatchcore.deploy.inbox.versions import Version
+from mhpatchcore.model.file import check_file
+
+Model = Annotated[Path, typer.Argument(help="A model file; the inbox lies beside it.")]
+Label = Annotated[str, typer.Argument(help="good or defect.")]
+Place = Annotated[
+    Path | None,
+    typer.Option("--inbox", metavar="FILE", help="The inbox (default: inbox.sqlite beside the model)."),
+]
+Who = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Who says so (default: the name of the account).")
+]
+Note = Annotated[str, typer.Option(metavar="TEXT", help="Why.")]
+
+
+def inbox_of(model: Path, given: Path | None) -> Inbox:
+    check_file(model)
+    return Inbox(given) if given else Inbox.beside(model)
+
+
+def who_says(given: str | None) -> str:
+    """The name that was given, or that of the account."""
+    try:
+        return given if given is not None else getpass.getuser()
+    except (KeyError, OSError):  # a container may run under a number without a name
+        return str(os.getuid())
 
 
 def preview_lines(preview: Preview) -> Iterator[str]:

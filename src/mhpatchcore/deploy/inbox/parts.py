@@ -17,8 +17,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from mhpatchcore.deploy.inbox.file import opened
-from mhpatchcore.deploy.inbox.journal import Journal, as_given, checked_text, finite, now
+from mhpatchcore.deploy.inbox.journal import Journal, as_given, checked_text, finite, now, opened
 from mhpatchcore.errors import UserError
 
 FILE = "inbox.sqlite"
@@ -47,34 +46,11 @@ class Said:
 
 
 @dataclass(frozen=True)
-class Part:
-    """A labelled part, without its image. `part` is what the line calls it, `name` the image's file."""
-
-    id: int
-    model: str
-    label: Label
-    part: str
-    name: str
-    sha256: str
-    bytes: int
-    score: float | None
-    threshold: float | None
-    p_value: float | None
-    verdict: str
-    model_sha256: str
-    who: str
-    at: str
-    note: str
-
-    @property
-    def was_rejected(self) -> bool:
-        """Whether the model rejected it when it was labelled."""
-        return self.verdict == "rejected"
-
-
-@dataclass(frozen=True)
 class Statement:
-    """What somebody said of a part, and what the model had said of it; a label that is None took one back."""
+    """What somebody said of a part, and what the model had said of it; a label that is None took one back.
+
+    `part` is what the line calls it, `name` the image's file.
+    """
 
     id: int
     label: Label | None
@@ -88,6 +64,21 @@ class Statement:
     who: str
     at: str
     note: str
+
+
+@dataclass(frozen=True)
+class Part(Statement):
+    """A labelled part, without its image, as the newest statement has it; `id` is that of the part."""
+
+    label: Label
+    model: str
+    sha256: str
+    bytes: int
+
+    @property
+    def was_rejected(self) -> bool:
+        """Whether the model rejected it when it was labelled."""
+        return self.verdict == "rejected"
 
 
 STATEMENT = ", ".join(field.name for field in fields(Statement))

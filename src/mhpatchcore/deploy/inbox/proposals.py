@@ -5,7 +5,7 @@
     accept(inbox, proposed)                 # the former model is kept: Request("undo") goes back to it
 
 Nothing is written before `accept`. Good parts that had been rejected are learnt as returned ones: picked because they
-scored high, they are no fair sample, so they do not count in the threshold.
+scored high, they are not a fair sample, so they do not count in the threshold.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from mhpatchcore.deploy.inbox.change import changed
 from mhpatchcore.deploy.inbox.parts import Inbox, Label, Part
 from mhpatchcore.deploy.inbox.preview import ACTIONS, Action, Effect, Outcome, Preview
-from mhpatchcore.deploy.inbox.versions import content_of, earlier_version, learnt_of
+from mhpatchcore.deploy.inbox.versions import changed, content_of, earlier_version, learnt_of
 from mhpatchcore.detector import Detector
 from mhpatchcore.errors import ModelFileError, UserError
 from mhpatchcore.fitting.execution import Execution
@@ -147,7 +146,7 @@ def loaded(path: Path) -> tuple[str, Detector]:
 def file_name(part: Part) -> str:
     """A name for a part's image that no other image has and that is no more than a name.
 
-    >>> one = Part(7, "vial", "good", "", "../line 1/a*.PNG", "ab" * 32, 9, None, None, None, "", "", "", "", "")
+    >>> one = Part(7, "good", "", "../line 1/a*.PNG", None, None, None, "", "", "", "", "", "vial", "ab" * 32, 9)
     >>> file_name(one)
     'a_-abababab.png'
     """

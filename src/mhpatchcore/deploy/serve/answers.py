@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import PurePath
 from typing import Any
@@ -13,7 +13,7 @@ import numpy as np
 
 from mhpatchcore.calibration.threshold import Calibration
 from mhpatchcore.deploy.record import in_utc
-from mhpatchcore.deploy.serve.images import Sent
+from mhpatchcore.deploy.serve.bodies import Sent
 from mhpatchcore.deploy.serve.refusals import Refused
 from mhpatchcore.deploy.serve.registry import Served
 from mhpatchcore.model.history import Event
@@ -44,7 +44,7 @@ def model_facts(served: Served, observed: dict[str, Any], problem: str | None) -
         "version": model.history[-1].version if model.history else None,
         "loaded_at": served.loaded_at,
         "problem": problem,
-        "swap": served.swap and served.swap.to_json(),
+        "swap": served.swap and asdict(served.swap),
     }
     return _public(facts | observed)
 

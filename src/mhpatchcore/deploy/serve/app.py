@@ -20,8 +20,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from mhpatchcore import __version__, deploy
 from mhpatchcore.deploy.record import Record
 from mhpatchcore.deploy.serve import change_routes, inbox_routes, parts_routes, v1, v2
-from mhpatchcore.deploy.serve.limits import Limits
-from mhpatchcore.deploy.serve.refusals import Refused, failed, of_user_error
+from mhpatchcore.deploy.serve.pool import Limits
+from mhpatchcore.deploy.serve.refusals import Refused, described, failed, of_user_error
 from mhpatchcore.deploy.serve.registry import Served
 from mhpatchcore.deploy.serve.service import Service
 from mhpatchcore.errors import UserError
@@ -71,7 +71,7 @@ def create_app(
         return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
     @app.get("/openapi.json", include_in_schema=False, dependencies=[Depends(v1.check_token)])
-    async def described() -> JSONResponse:
+    async def document() -> JSONResponse:
         return JSONResponse(app.openapi())
 
     for router in (v1, parts_routes, inbox_routes, change_routes, v2):
@@ -182,10 +182,10 @@ async def _on_http_error(_: Request, error: Exception) -> JSONResponse:
 
 async def _on_invalid(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
-    told = "; ".join(f"{'.'.join(map(str, one['loc'][1:]))}: {one['msg']}" for one in error.errors())
-    return JSONResponse({"error": told or "the request is not valid"}, 422)
+    errors = [{**one, "loc": one["loc"][1:]} for one in error.errors()]
+    return JSONResponse({"error": described(errors) or "the request is not valid"}, 422)
 
 
 async def _on_fault(_: Request, error: Exception) -> JSONResponse:
-    """A fault of the service: its traceback goes to the log, not to who asked."""
+    """A fault of the service: its traceback goes to the log, not to the caller."""
     return _answer(failed())

@@ -10,9 +10,8 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import JSONResponse, Response
 
 from mhpatchcore.deploy.inbox.parts import Inbox, Label, NoSuchPartError, Part, Said, Statement
-from mhpatchcore.deploy.serve.bodies import images_of, json_of
+from mhpatchcore.deploy.serve.bodies import as_source, images_of, json_of
 from mhpatchcore.deploy.serve.change_routes import Working
-from mhpatchcore.deploy.serve.images import as_source
 from mhpatchcore.deploy.serve.parts import Part as Scored
 from mhpatchcore.deploy.serve.pictures import encoded
 from mhpatchcore.deploy.serve.refusals import unreadable

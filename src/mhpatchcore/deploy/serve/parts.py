@@ -1,4 +1,4 @@
-"""The last parts, for who wants to look at one, and a stream of them for who wants to watch."""
+"""The last parts, for anyone who wants to look at one, and a stream of them for anyone who wants to watch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from mhpatchcore.deploy.serve.images import Sent
+from mhpatchcore.deploy.serve.bodies import Sent
 from mhpatchcore.deploy.serve.refusals import Refused, closing, unknown
 from mhpatchcore.result import Result
 

@@ -14,7 +14,7 @@ from fastapi.responses import JSONResponse, Response, StreamingResponse
 from mhpatchcore.deploy.record import Query as Wanted
 from mhpatchcore.deploy.record import verdicts
 from mhpatchcore.deploy.record_export import EXPORTS, MEDIA, Format
-from mhpatchcore.deploy.serve import drawn, pictures, schema
+from mhpatchcore.deploy.serve import pictures, schema
 from mhpatchcore.deploy.serve.refusals import busy, unknown
 from mhpatchcore.deploy.serve.service import Service
 from mhpatchcore.deploy.serve.v1 import Known, check_token
@@ -43,7 +43,7 @@ async def part_image(
     id_: str, request: Request, service: Known, longest: Annotated[int, Query(ge=16, le=4096)] = SCREEN
 ) -> Response:
     """The image of one of the last parts, at the size of a screen, or with its longer side as asked for."""
-    return _kept(await drawn.image(request, service, service.parts[id_], longest), "image/jpeg")
+    return _kept(await pictures.get_image(request, service, service.parts[id_], longest), "image/jpeg")
 
 
 @router.get("/parts/{id_}/heatmap.png", response_class=Response, responses=PICTURE)
@@ -51,20 +51,20 @@ async def part_heatmap(
     id_: str, request: Request, service: Known, style: pictures.Style = "overlay"
 ) -> Response:
     """The heat over the image (overlay), or alone on a transparent ground (layer); or the outlines so (outline)."""
-    return _kept(await drawn.heat(request, service, service.parts[id_], style), "image/png")
+    return _kept(await pictures.get_heat(request, service, service.parts[id_], style), "image/png")
 
 
 @router.get("/parts/{id_}/evidence.png", response_class=Response, responses=PICTURE)
 async def part_evidence_picture(id_: str, request: Request, service: Known) -> Response:
     """One picture of the normal patches that the part was compared with."""
-    figure = await drawn.evidence_figure(request, service, service.parts[id_])
+    figure = await pictures.get_figure(request, service, service.parts[id_])
     return Response(figure, media_type="image/png")
 
 
 @router.get("/parts/{id_}/evidence.json", responses=PICTURE)
 async def part_evidence(id_: str, request: Request, service: Known) -> Response:
     """The same in numbers, each patch with a small picture."""
-    facts = await drawn.evidence(request, service, service.parts[id_])
+    facts = await pictures.get_evidence(request, service, service.parts[id_])
     return Response(facts, media_type="application/json")
 
 

@@ -1,23 +1,32 @@
-"""Pictures of a part that was scored: the image, the heat over it, outlines, and the normal patches beside it."""
+"""Pictures of a part that was scored: the image, the heat over it, outlines, and the normal patches beside it.
+
+`get_…` fetch them from their lane, for those who wait for them.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import io
 import json
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
 import numpy as np
+from fastapi import Request
 from PIL import Image
 
-from mhpatchcore.deploy.serve.images import as_source
+from mhpatchcore.deploy.serve.bodies import as_source
 from mhpatchcore.deploy.serve.parts import Part
-from mhpatchcore.deploy.serve.refusals import unknown
+from mhpatchcore.deploy.serve.pool import Key
+from mhpatchcore.deploy.serve.refusals import Refused, unknown
 from mhpatchcore.deploy.serve.registry import Served
+from mhpatchcore.deploy.serve.service import Service
 from mhpatchcore.detector import Detector
 from mhpatchcore.inputs.loading import load_pixels
 from mhpatchcore.inputs.window import Window
@@ -48,6 +57,7 @@ LAYER = {
 }  # pixels of the longest side: heat is smooth, and a browser stretches it
 _drawing = Lock()  # matplotlib's settings hold for the process
 _modest: WeakKeyDictionary[Detector, Model] = WeakKeyDictionary()
+IMAGE, HEAT, EVIDENCE, FIGURE = range(4)  # ranks: what costs little comes first
 
 
 def picture(part: Part, longest: int = SCREEN, larger: bytes | None = None) -> bytes:
@@ -162,3 +172,69 @@ def encoded(pixels: Array, kind: Literal["PNG", "JPEG"]) -> bytes:
     settings: dict[str, Any] = {"compress_level": 3} if kind == "PNG" else {"quality": JPEG_QUALITY}
     Image.fromarray(pixels).save(file, kind, **settings)
     return file.getvalue()
+
+
+async def get_image(request: Request, service: Service, part: Part, longest: int) -> bytes:
+    """A JPEG, its longer side at most so many pixels; a small one is made of a large one that is there."""
+    _check_image(part)
+
+    def made() -> bytes:
+        larger = service.lane.known((part.id, "image", SCREEN)) if longest < SCREEN else None
+        return picture(part, longest, larger)
+
+    return await _from_lane(request, service, (part.id, "image", longest), IMAGE, made)
+
+
+async def get_reference(request: Request, service: Service, served: Served) -> bytes:
+    """A JPEG of what the model has learnt from."""
+    make = partial(reference, served)
+    return await _from_lane(request, service, (served.sha256, "reference"), IMAGE, make)
+
+
+async def get_heat(request: Request, service: Service, part: Part, style: Style) -> bytes:
+    result = part.result
+    if result is None:
+        raise unknown("heat of this part: it was not judged, or before the service was started")
+    make = partial(heatmap, part, result, style)
+    return await _from_lane(request, service, (part.id, style), HEAT, make)
+
+
+async def get_evidence(request: Request, service: Service, part: Part) -> bytes:
+    """JSON."""
+    _check_image(part)
+    served = service.models[part.model]
+    make = partial(evidence_facts, part, served)
+    return await _from_lane(request, service, (part.id, "evidence", served.sha256), EVIDENCE, make)
+
+
+async def get_figure(request: Request, service: Service, part: Part) -> bytes:
+    _check_image(part)
+    served = service.models[part.model]
+    make = partial(evidence_picture, part, served)
+    return await _from_lane(request, service, (part.id, "figure", served.sha256), FIGURE, make)
+
+
+def _check_image(part: Part) -> None:
+    if not part.sent.size or part.answer["reason"]:
+        raise unknown("picture of this part: its image was not kept, or could not be read")
+
+
+async def _from_lane(
+    request: Request, service: Service, key: Key, rank: int, make: Callable[[], bytes]
+) -> bytes:
+    """A picture, as long as somebody waits for it."""
+    getting = asyncio.ensure_future(service.lane.get(key, rank, make))
+    leaving = asyncio.ensure_future(_gone(request))
+    try:
+        await asyncio.wait((getting, leaving), return_when=asyncio.FIRST_COMPLETED)
+        if not getting.done():
+            raise Refused(499, "gone", "nobody waits for the picture any more")
+        return getting.result()
+    finally:
+        getting.cancel()
+        leaving.cancel()
+
+
+async def _gone(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

@@ -1,16 +1,17 @@
-"""What a service refuses: a status, one sentence for who asked, one word for the metrics."""
+"""What a service refuses: a status, one sentence for the caller, one word for the metrics."""
 
 from __future__ import annotations
 
 import errno
 import logging
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
-from mhpatchcore.deploy.inbox.change import ModelChangedError, NotWrittenError
-from mhpatchcore.deploy.inbox.file import InboxError
 from mhpatchcore.deploy.inbox.jobs import NoSuchJobError, NotReadyError
+from mhpatchcore.deploy.inbox.journal import InboxError
 from mhpatchcore.deploy.inbox.parts import NoSuchPartError
+from mhpatchcore.deploy.inbox.versions import ModelChangedError, NotWrittenError
 from mhpatchcore.errors import UserError
 from mhpatchcore.model.history import OtherProductError
 from mhpatchcore.runtime.texts import without_paths
@@ -61,6 +62,11 @@ def too_large(message: str) -> Refused:
 
 def unreadable(message: str) -> Refused:
     return Refused(422, "unreadable", message)
+
+
+def described(errors: Iterable[Mapping[str, Any]]) -> str:
+    """What pydantic finds wrong with a request, in one line."""
+    return "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}".removeprefix(": ") for one in errors)
 
 
 def not_allowed() -> Refused:

@@ -1,7 +1,7 @@
 """The models that are served: loaded and warmed up aside, then put in place of the old ones at once.
 
-Who scores holds a reference to a `Served`, so a swap drops no request: what has begun ends with the model that it began
-with. A file of another product does not take a model's place, unless that was told. A model whose file is overwritten
+Scoring holds a reference to a `Served`, so a swap drops no request: what has begun ends with the model that it began
+with. A file of another product does not take a model's place unless somebody says so. A model whose file is overwritten
 by hand is kept among its versions.
 """
 
@@ -12,15 +12,13 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Lock
-from typing import Any
 
-from mhpatchcore.deploy.inbox.change import check_product, locked
-from mhpatchcore.deploy.inbox.file import InboxError
+from mhpatchcore.deploy.inbox.journal import InboxError
 from mhpatchcore.deploy.inbox.parts import Inbox
-from mhpatchcore.deploy.inbox.versions import is_kept, keep
+from mhpatchcore.deploy.inbox.versions import check_product, is_kept, keep, locked
 from mhpatchcore.deploy.serve.refusals import unknown
 from mhpatchcore.detector import Detector
 from mhpatchcore.errors import ModelFileError, UserError
@@ -37,18 +35,15 @@ Stamp = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Swap:
-    """What a new model made of the last parts: so many of them have another verdict now."""
+    """What the last swap did to the verdicts on the last parts; a wild one may well be the wrong model."""
 
     parts: int
     changed: int
+    is_wild: bool
 
-    @property
-    def is_wild(self) -> bool:
-        """Whether it may well be the wrong model."""
-        return self.parts >= FEW and self.changed > WILD * self.parts
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self) | {"is_wild": self.is_wild}
+    @staticmethod
+    def of(parts: int, changed: int) -> Swap:
+        return Swap(parts, changed, parts >= FEW and changed > WILD * parts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +62,7 @@ class Served:
 class Registry:
     """Models by name, the stem of their file. Folders are looked through again at every `refresh`.
 
-    `compared` says what a model that is swapped in makes of the last parts; `swapped` is told of it.
+    `compared` says what a model that is swapped in makes of the last parts; `swapped` is called with it.
     """
 
     def __init__(self, places: Iterable[str | Path], other_product: bool = False) -> None:
@@ -112,9 +107,9 @@ class Registry:
                 return
             problems = {name: GONE for name in self._served if name not in files}
             for name, path in files.items():
-                told = self._refreshed(name, path)
-                if told is not None:
-                    problems[name] = told
+                problem = self._refreshed(name, path)
+                if problem is not None:
+                    problems[name] = problem
             self._problems = problems
 
     def _refreshed(self, name: str, path: Path) -> str | None:
@@ -133,9 +128,9 @@ class Registry:
             return None
         except UserError as error:
             self._failed[name] = stamp
-            told = in_its_place(error, path)
-            log.warning("%s: %s", name, told)
-            return told
+            problem = message_without_path(error, path)
+            log.warning("%s: %s", name, problem)
+            return problem
 
     def _put(self, served: Served) -> None:
         self._served = {**self._served, served.name: served}
@@ -154,13 +149,13 @@ class Registry:
     def _loaded(self, name: str, path: Path) -> Served:
         """The model in a file, unless it is one of another product and nobody has said that it is meant."""
         served, journal = load_served(name, path), self.inbox.journal
-        known, is_told = "", self._other_product
+        known, is_meant = "", self._other_product
         if name in self._served:
             known = self._served[name].detector.model.product
         with suppress(InboxError):  # verdicts do not depend on it
             known = known or journal.product(name)
-            is_told = is_told or journal.is_told(name, served.sha256)
-        if not is_told:
+            is_meant = is_meant or journal.was_accepted(name, served.sha256)
+        if not is_meant:
             check_product(path, known, served.detector.model.product)
         return served
 
@@ -200,7 +195,7 @@ def load_served(name: str, path: Path) -> Served:
     return Served(name, path, detector, sha256, stamp, now)
 
 
-def in_its_place(error: UserError, path: Path) -> str:
+def message_without_path(error: UserError, path: Path) -> str:
     """A message about a file, without its path."""
     return str(without_paths(str(error).replace(str(path), path.name)))
 

@@ -6,6 +6,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
+from mhpatchcore.deploy.serve.registry import Swap
+
 Verdict = Literal["passed", "rejected", "no threshold"]
 DEADLINE = "Milliseconds from now, after which the answer is that the part is rejected, with this reason."
 
@@ -31,16 +33,10 @@ class RegionAnswer(BaseModel):
     sure: float | None = None
 
 
-class SecondsAnswer(BaseModel):
-    queue: float
-    decode: float
-    compute: float
-
-
 class PartAnswer(BaseModel):
     """A part. `sha256` is that of the model file that judged it, `image_sha256` that of the image.
 
-    One that could not be judged is rejected, has a `reason` and no score. A `trial` is no part of the line.
+    One that could not be judged is rejected, has a `reason` and no score. A `trial` was only tried out.
     """
 
     id: str
@@ -62,7 +58,7 @@ class PartAnswer(BaseModel):
     size: list[int] | None
     regions: list[RegionAnswer]
     camera: dict[str, float | None] | None
-    seconds: SecondsAnswer
+    seconds: dict[Literal["queue", "decode", "compute"], float]
     heatmap: str | None = None
     evidence: dict[str, Any] | None = None
 
@@ -106,14 +102,6 @@ class RejectedAnswer(Problem):
     results: list[PartAnswer] | None = None
 
 
-class SwapAnswer(BaseModel):
-    """What the last swap did to the verdicts on the last parts; a wild one may be the wrong model."""
-
-    parts: int
-    changed: int
-    is_wild: bool
-
-
 class ModelAnswer(BaseModel):
     """A model in service."""
 
@@ -138,7 +126,7 @@ class ModelAnswer(BaseModel):
     alarm: bool
     drift: bool
     problem: str | None
-    swap: SwapAnswer | None
+    swap: Swap | None
 
 
 BINARY: dict[str, Any] = {"schema": {"type": "string", "format": "binary"}}
@@ -157,30 +145,30 @@ def body(content: dict[str, Any]) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": content}}
 
 
-def json_body(schema: Any, *binary: str) -> dict[str, Any]:
-    """A body in JSON, of a class or as a schema says, or in one of these binary media types."""
-    described = schema if isinstance(schema, dict) else TypeAdapter(schema).json_schema()
-    return body({"application/json": {"schema": described}} | dict.fromkeys(binary, BINARY))
+def json_body(kind: Any, *binary: str) -> dict[str, Any]:
+    """A body of this class in JSON, or in one of these binary media types."""
+    schema = _inline(TypeAdapter(kind).json_schema())
+    return body({"application/json": {"schema": schema}} | dict.fromkeys(binary, BINARY))
+
+
+def _inline(schema: dict[str, Any]) -> dict[str, Any]:
+    """A schema with its inner classes in their places: references would lead to nothing in the whole document."""
+    inner = schema.pop("$defs", {})
+
+    def put(value: Any) -> Any:
+        if isinstance(value, dict) and "$ref" in value:
+            return put(inner[value["$ref"].rpartition("/")[2]])
+        if isinstance(value, dict):
+            return {name: put(one) for name, one in value.items()}
+        return [put(one) for one in value] if isinstance(value, list) else value
+
+    inlined: dict[str, Any] = put(schema)
+    return inlined
 
 
 SCORE_BODY = body(
     dict.fromkeys(("image/png", "image/jpeg", "application/octet-stream"), BINARY)
     | {"multipart/form-data": {"schema": IMAGES}}
-)
-INFER_BODY = json_body(
-    {
-        "type": "object",
-        "required": ["inputs"],
-        "properties": {
-            "id": {"type": "string"},
-            "inputs": {"type": "array", "items": {"type": "object"}, "minItems": 1, "maxItems": 1},
-            "outputs": {"type": "array", "items": {"type": "object"}},
-        },
-        "example": {
-            "inputs": [{"name": "image", "datatype": "UINT8", "shape": [1, 2, 2], "data": [0, 255, 255, 0]}]
-        },
-    },
-    "application/octet-stream",
 )
 
 

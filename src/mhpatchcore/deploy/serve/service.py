@@ -14,17 +14,13 @@ from typing import Any
 import scipy.ndimage  # these two are imported late elsewhere, and the first part on the line need not wait for that
 import scipy.stats  # noqa: F401
 
-from mhpatchcore.deploy.inbox.change import recover
+from mhpatchcore.deploy.inbox.versions import recover
 from mhpatchcore.deploy.record import Record
 from mhpatchcore.deploy.serve.answers import model_facts, part_answer
-from mhpatchcore.deploy.serve.bodies import Receiving
-from mhpatchcore.deploy.serve.images import Sent, as_source, readable
-from mhpatchcore.deploy.serve.lane import Lane
-from mhpatchcore.deploy.serve.limits import Limits
-from mhpatchcore.deploy.serve.metrics import Metrics
-from mhpatchcore.deploy.serve.observed import Observed
+from mhpatchcore.deploy.serve.bodies import Receiving, Sent, as_source, readable
+from mhpatchcore.deploy.serve.metrics import Metrics, Observed
 from mhpatchcore.deploy.serve.parts import Part, Parts
-from mhpatchcore.deploy.serve.pool import Deadline, Pool
+from mhpatchcore.deploy.serve.pool import Deadline, Lane, Limits, Pool
 from mhpatchcore.deploy.serve.refusals import Refused, failed
 from mhpatchcore.deploy.serve.registry import Registry, Served, Swap
 from mhpatchcore.errors import UserError
@@ -135,7 +131,7 @@ class Service:
         self._write_down(served)
         parts = self.parts.last(served.name, LAST)
         turned = sum(_verdict(part, served) != part.answer["verdict"] for part in parts)
-        return Swap(len(parts), turned) if parts else None
+        return Swap.of(len(parts), turned) if parts else None
 
     def _write_down(self, served: Served) -> None:
         """Settle what a killed process has left, and record which model is in use; verdicts do not depend on it."""

@@ -14,18 +14,49 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from pydantic import Field, TypeAdapter, ValidationError
 
-from mhpatchcore.deploy.serve.refusals import Refused, too_large
+from mhpatchcore.deploy.serve.refusals import Refused, described, too_large
 from mhpatchcore.runtime.arrays import Array
 from mhpatchcore.runtime.texts import representable
 
 HEADER = "inference-header-content-length"
 DTYPES: dict[str, str] = {"BOOL": "?", "UINT8": "u1", "UINT16": "<u2", "FP32": "<f4", "FP64": "<f8"}
-IMAGES = ("UINT8", "UINT16", "FP32", "FP64", "BYTES")
 CHANNELS = (1, 2, 3, 4)
+
+
+Side = Annotated[int, Field(gt=0, lt=2**31)]
+Parameters = dict[str, Any] | None
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """An image, or several of one size, as an array or as files (BYTES); binary data has no `data`."""
+
+    shape: Annotated[list[Side], Field(min_length=1, max_length=4)]
+    datatype: Literal["UINT8", "UINT16", "FP32", "FP64", "BYTES"]
+    name: str = ""
+    parameters: Parameters = None
+    data: Any = None
+
+
+@dataclass(frozen=True)
+class WantedOutput:
+    name: str
+    parameters: Parameters = None
+
+
+@dataclass(frozen=True)
+class Document:
+    """A request in JSON: one tensor, and the outputs that are wanted; without any, all usual ones."""
+
+    inputs: Annotated[list[Tensor], Field(min_length=1, max_length=1)]
+    outputs: list[WantedOutput] | None = None
+    id: str | None = None
+    parameters: Parameters = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +67,7 @@ class Asked:
     outputs: Mapping[str, bool]
     binary: bool
     id: str
-    parts: tuple[str, ...] = ()
+    part: str | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,22 +86,13 @@ class Output:
 def asked(body: bytes, json_length: str | None, most_json: int, most: int) -> Asked:
     """Read a request of at most `most` images, and `most_json` bytes of JSON."""
     document, data = _document(body, json_length, most_json)
-    tensors = document.get("inputs")
-    if not isinstance(tensors, list) or len(tensors) != 1 or not isinstance(tensors[0], dict):
-        raise _wrong("give one input, the image")
-    images = _images(tensors[0], data, most)
-    wanted = document.get("outputs") or []
-    if not isinstance(wanted, list) or not all(
-        isinstance(one, dict) and isinstance(one.get("name"), str) for one in wanted
-    ):
-        raise _wrong("outputs are a list of objects with a name")
-    binary = _parameters(document).get("binary_data_output") is True
-    outputs = {one["name"]: _parameters(one).get("binary_data", binary) is True for one in wanted}
-    part = _parameters(document).get("part")
-    id_ = document.get("id")
-    return Asked(
-        images, outputs, binary, id_ if isinstance(id_, str) else "", (part,) if isinstance(part, str) else ()
-    )
+    parameters = document.parameters or {}
+    binary, part = parameters.get("binary_data_output") is True, parameters.get("part")
+    outputs = {
+        one.name: (one.parameters or {}).get("binary_data", binary) is True for one in document.outputs or ()
+    }
+    id_, part = document.id or "", part if isinstance(part, str) else None
+    return Asked(_images(document.inputs[0], data, most), outputs, binary, id_, part)
 
 
 def answer(
@@ -92,7 +114,7 @@ def answer(
     return b"".join([text, *data]), len(text) if data else None
 
 
-def _document(body: bytes, json_length: str | None, most: int) -> tuple[dict[str, Any], bytes]:
+def _document(body: bytes, json_length: str | None, most: int) -> tuple[Document, bytes]:
     length = len(body)
     if json_length is not None:
         if not (json_length.isascii() and json_length.isdigit() and int(json_length[:12]) <= len(body)):
@@ -103,31 +125,21 @@ def _document(body: bytes, json_length: str | None, most: int) -> tuple[dict[str
             f"the JSON has more than {most} bytes, the most that are taken: send tensors as binary data"
         )
     try:
-        document = json.loads(body[:length])
-    except (ValueError, RecursionError):
-        raise _wrong("the request is not valid JSON") from None
-    if not isinstance(document, dict):
-        raise _wrong("the request is not a JSON object")
-    return document, body[length:]
+        return TypeAdapter(Document).validate_json(body[:length], strict=True), body[length:]
+    except ValidationError as error:
+        raise _wrong(described(error.errors())) from None
 
 
-def _images(tensor: Mapping[str, Any], data: bytes, most: int) -> tuple[bytes | Array, ...]:
-    datatype, shape = tensor.get("datatype"), tensor.get("shape")
-    if datatype not in IMAGES:
-        raise _wrong(f"an image has the datatype {', '.join(IMAGES[:-1])} or, as a file, BYTES")
-    if not (isinstance(shape, list) and all(isinstance(n, int) and not isinstance(n, bool) for n in shape)):
-        raise _wrong("a shape is a list of numbers")
-    if not (1 <= len(shape) <= 4 and all(0 < n < 2**31 for n in shape)):
-        raise _wrong("a shape is one to four numbers above 0")
-    size = _parameters(tensor).get("binary_data_size")
+def _images(tensor: Tensor, data: bytes, most: int) -> tuple[bytes | Array, ...]:
+    shape, size = tensor.shape, (tensor.parameters or {}).get("binary_data_size")
     if size is not None and size != len(data):
         raise _wrong(f"{len(data)} bytes of data follow, and binary_data_size says otherwise")
-    if datatype == "BYTES":
-        files = _unpacked(data) if size is not None else _decoded(tensor.get("data"))
+    if tensor.datatype == "BYTES":
+        files = _unpacked(data) if size is not None else _decoded(tensor.data)
         if len(files) != prod(shape):
             raise _wrong("the shape does not fit the data")
         return tuple(_not_too_many(files, most))
-    values = _array(str(datatype), shape, data if size is not None else None, tensor.get("data"))
+    values = _array(tensor.datatype, shape, data if size is not None else None, tensor.data)
     if values.ndim < 2:
         raise _wrong("an image has the shape (H, W), (H, W, 3) or, with others, (N, H, W, 3)")
     several = values.ndim == 4 or (
@@ -145,7 +157,7 @@ def _array(datatype: str, shape: list[int], data: bytes | None, given: Any) -> A
     try:
         values = np.array(given, np.float64)
     except (TypeError, ValueError, OverflowError):
-        raise _wrong("the data is no list of numbers") from None
+        raise _wrong("the data is not a list of numbers") from None
     if values.size != prod(shape):
         raise _wrong("the shape does not fit the data")
     if kind.kind == "u" and not ((values >= 0) & (values <= np.iinfo(kind).max)).all():
@@ -178,7 +190,7 @@ def _decoded(given: Any) -> list[bytes]:
     try:
         return [base64.b64decode(one, validate=True) for one in given]
     except (binascii.Error, ValueError):
-        raise _wrong("in JSON a file is a text in base64; this is none") from None
+        raise _wrong("in JSON a file is a text in base64; this is not") from None
 
 
 def _packed(output: Output) -> bytes:
@@ -192,11 +204,6 @@ def _not_too_many(images: list[Any], most: int) -> list[Any]:
     if len(images) > most:
         raise too_large(f"a request has at most {most} images, not {len(images)}")
     return images
-
-
-def _parameters(of: Mapping[str, Any]) -> Mapping[str, Any]:
-    parameters = of.get("parameters")
-    return parameters if isinstance(parameters, dict) else {}
 
 
 def _wrong(message: str) -> Refused:

@@ -12,9 +12,8 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import JSONResponse, Response
 
-from mhpatchcore.deploy.serve import answers, drawn, pictures, schema
-from mhpatchcore.deploy.serve.bodies import images_of, name_in
-from mhpatchcore.deploy.serve.images import Sent
+from mhpatchcore.deploy.serve import answers, pictures, schema
+from mhpatchcore.deploy.serve.bodies import Sent, images_of, name_in
 from mhpatchcore.deploy.serve.parts import Part
 from mhpatchcore.deploy.serve.pool import Deadline
 from mhpatchcore.deploy.serve.refusals import Refused, not_allowed
@@ -114,7 +113,7 @@ async def score(
     with suppress(TimeoutError, Refused):  # a verdict matters more than its picture
         async with asyncio.timeout_at(deadline.at):
             if alone.result is not None and len(parts) == 1 and _wants_png(request):
-                png = await drawn.heat(request, service, alone, "overlay")
+                png = await pictures.get_heat(request, service, alone, "overlay")
                 return Response(png, media_type="image/png", headers=_verdict_headers(alone))
             for one, more in zip(parts, extras, strict=True):
                 await _add_extras(more, request, service, one, map, evidence)
@@ -147,7 +146,9 @@ async def drift(name: str, service: Known) -> JSONResponse:
 )
 async def reference(name: str, request: Request, service: Known) -> Response:
     """A typical image of those that were learnt, to be looked at beside one of the last parts."""
-    return Response(await drawn.reference(request, service, service.models[name]), media_type="image/jpeg")
+    return Response(
+        await pictures.get_reference(request, service, service.models[name]), media_type="image/jpeg"
+    )
 
 
 async def _add_extras(
@@ -157,9 +158,9 @@ async def _add_extras(
     if part.result is not None and heat == "link":
         extras["heatmap"] = f"/v1/parts/{part.id}/heatmap.png"
     if part.result is not None and heat == "png":
-        extras["heatmap"] = pictures.data_url(await drawn.heat(request, service, part, "overlay"))
+        extras["heatmap"] = pictures.data_url(await pictures.get_heat(request, service, part, "overlay"))
     if part.result is not None and evidence:
-        extras["evidence"] = json.loads(await drawn.evidence(request, service, part))
+        extras["evidence"] = json.loads(await pictures.get_evidence(request, service, part))
 
 
 def _wants_png(request: Request) -> bool:

@@ -13,19 +13,20 @@ from fastapi.responses import JSONResponse, Response
 
 from mhpatchcore import __version__
 from mhpatchcore.deploy.serve import schema
-from mhpatchcore.deploy.serve.bodies import body_of
-from mhpatchcore.deploy.serve.images import Sent
+from mhpatchcore.deploy.serve.bodies import Sent, body_of
 from mhpatchcore.deploy.serve.parts import Part
 from mhpatchcore.deploy.serve.pool import Deadline
 from mhpatchcore.deploy.serve.refusals import Refused, unknown
 from mhpatchcore.deploy.serve.registry import Served
 from mhpatchcore.deploy.serve.service import Service
-from mhpatchcore.deploy.serve.tensors import HEADER, Output, answer, asked
+from mhpatchcore.deploy.serve.tensors import HEADER, Document, Output, answer, asked
 from mhpatchcore.deploy.serve.v1 import Known, check_token, rejected
 
 health = APIRouter(prefix="/v2", tags=["v2"])
 router = APIRouter(prefix="/v2", tags=["v2"], dependencies=[Depends(check_token)])
 VERSION = "1"
+INFER_BODY = schema.json_body(Document, "application/octet-stream")
+INFER_STATUSES = schema.problems(400, 404, 408, 413, 415, 422, 429, 500, 503)
 DATATYPES = {"16-bit": "UINT16", "float": "FP32"}
 USUAL = ("score", "p_value", "verdict", "threshold")
 OUTPUTS = {
@@ -88,13 +89,13 @@ async def model_ready(name: str, service: Known, version: str = VERSION) -> JSON
 
 @router.post(
     "/models/{name}/infer",
-    responses=schema.problems(400, 404, 408, 413, 415, 422, 429, 500, 503),
-    openapi_extra=schema.INFER_BODY,
+    responses=INFER_STATUSES,
+    openapi_extra=INFER_BODY,
 )
 @router.post(
     "/models/{name}/versions/{version}/infer",
-    responses=schema.problems(400, 404, 408, 413, 415, 422, 429, 500, 503),
-    openapi_extra=schema.INFER_BODY,
+    responses=INFER_STATUSES,
+    openapi_extra=INFER_BODY,
     include_in_schema=False,
 )
 async def infer(
@@ -115,8 +116,8 @@ async def infer(
     for one in names:
         if one not in OUTPUTS:
             raise Refused(400, "input", f"there is no such output; there are: {', '.join(OUTPUTS)}")
-    given = dict(enumerate(wanted.parts or ((wanted.id,) if wanted.id else ())))
-    images = [Sent(content, "image", given.get(i)) for i, content in enumerate(wanted.images)]
+    first = wanted.part or wanted.id or None
+    images = [Sent(content, "image", None if i else first) for i, content in enumerate(wanted.images)]
     with service.pool.place():
         parts = await service.score(name, images, deadline=deadline)
     for part in parts:

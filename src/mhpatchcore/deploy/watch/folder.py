@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
@@ -22,6 +21,7 @@ from mhpatchcore.errors import ImageError, UserError
 from mhpatchcore.inputs.places import SUFFIXES
 from mhpatchcore.runtime.files import atomic_path, csv_text, write_text
 from mhpatchcore.runtime.parallel import ordered_map
+from mhpatchcore.runtime.system import lock as lock_file
 
 JOURNAL, LOCK = "watch.sqlite", ".watch.lock"
 # how programs call files that they have not finished
@@ -138,7 +138,7 @@ def watched(
     each: Callable[[], None],
     status: Status,
 ) -> Iterator[dict[str, Any]]:
-    """What is told of each file, once it is in its place, until `stop` is set; with `once` until all are judged.
+    """The answer for each file, once it is in its place, until `stop` is set; with `once` until all are judged.
 
     `each` is called before every look at the inbox.
     """
@@ -147,10 +147,10 @@ def watched(
         each()
         journal.check()
         found = 0
-        for told in _judged(line, journal, arrivals, judge, workers, stop, status):
+        for answer in _judged(line, journal, arrivals, judge, workers, stop, status):
             found += 1
-            status.judged(told["verdict"])
-            yield told
+            status.judged(answer["verdict"])
+            yield answer
         if (judged + found) // FORGET > judged // FORGET:
             with suppress(OSError):  # the inbox is out of reach: another time
                 journal.forget_gone(arrivals.names())
@@ -186,11 +186,11 @@ def _judged(
             continue
         if isinstance(outcome, Exception) and not (line.done or arrivals.is_old(file)):
             continue
-        told = _told(line, file, outcome)
-        folder = BROKEN if "reason" in told else FOLDERS[told["verdict"]]
-        judged = journal.add(file, _place(line, journal, file, folder), told, line.targets)
+        answer = _described(line, file, outcome)
+        folder = BROKEN if "reason" in answer else FOLDERS[answer["verdict"]]
+        judged = journal.add(file, _place(line, journal, file, folder), answer, line.targets)
         finish(line, journal, judged)
-        yield told
+        yield answer
 
 
 def _complete(arrivals: Arrivals, journal: Journal, status: Status) -> list[Arrived]:
@@ -221,7 +221,7 @@ def finish(line: Line, journal: Journal, judged: Judged) -> None:
     journal.finish(judged, lengths)
 
 
-def _told(line: Line, file: Arrived, outcome: dict[str, Any] | Exception) -> dict[str, Any]:
+def _described(line: Line, file: Arrived, outcome: dict[str, Any] | Exception) -> dict[str, Any]:
     """What is written and sent about a file."""
     known = {"id": uuid.uuid4().hex, "at": now(), "image": file.name}
     if isinstance(outcome, Exception):
@@ -277,7 +277,7 @@ def _add_row(table: Path, journal: Journal, answer: dict[str, Any]) -> int:
     """
     row = answer | ({"regions": len(answer["regions"])} if "regions" in answer else {})
     head = csv_text(COLUMNS, []).encode()
-    # a file name may hold bytes that are no text
+    # a file name may hold bytes that are not text
     line = csv_text(COLUMNS, [row], header=False).encode(errors="backslashreplace")
     table.parent.mkdir(parents=True, exist_ok=True)
     with table.open("a+b") as file:
@@ -306,7 +306,7 @@ def outbox_for_one(folder: Path) -> Iterator[Path]:
         raise UserError(f"cannot write into {folder}: {error.strerror}; choose another place") from error
     with lock:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock_file(lock.fileno(), wait=False)
         except OSError:
             raise UserError(f"another `watch` writes into {folder}: give this one another folder") from None
         yield folder / JOURNAL

@@ -18,7 +18,7 @@ from mhpatchcore.runtime.texts import representable
 
 TIMEOUT = 60
 LONGEST = 200  # letters of a part's id that the service takes; the whole name of the file is told beside it
-TOLD = ("score", "threshold", "p_value", "verdict", "is_rejected", "defect", "regions", "model", "sha256")
+REPORTED = ("score", "threshold", "p_value", "verdict", "is_rejected", "defect", "regions", "model", "sha256")
 Judge = Callable[[Path, str], dict[str, Any]]  # a file and the part's name → what is told of it
 
 
@@ -45,7 +45,7 @@ def by_model(models: Registry) -> Judge:
         except UserError as error:  # about this image, whatever it is
             raise ImageError(str(error)) from error
         told = result.to_dict() | {"model": served.name, "sha256": served.sha256}
-        answer: dict[str, Any] = representable({name: told[name] for name in TOLD})
+        answer: dict[str, Any] = representable({name: told[name] for name in REPORTED})
         return answer
 
     return judge
@@ -88,9 +88,9 @@ def _read(status: int, body: bytes, retry_after: str | None) -> dict[str, Any]:
         document = json.loads(body)
         told = document["results"][0] if status == 200 else document["error"]
     except (ValueError, LookupError, TypeError):
-        raise UnavailableError(f"what answers is no service of mhpatchcore (status {status})") from None
+        raise UnavailableError(f"what answers is not a service of mhpatchcore (status {status})") from None
     if status == 200:
-        return {name: told[name] for name in TOLD}
+        return {name: told[name] for name in REPORTED}
     if status in (413, 422):
         raise ImageError(str(told))
     if status in (401, 403, 404):

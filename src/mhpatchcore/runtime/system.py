@@ -1,0 +1,76 @@
+"""What Linux, macOS and Windows do differently: locks, owners, flushing, and how much memory a process takes.
+
+Everything here has a fallback, so that a model is fitted and scores anywhere. Where files cannot be locked nothing is
+taken for abandoned, and where memory cannot be read it counts as 0.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+try:
+    import fcntl
+    import resource
+except ImportError:  # Windows
+    HAS_LOCKS = False
+else:
+    HAS_LOCKS = True
+
+KIB = 1024
+
+
+def lock(handle: int, wait: bool = True) -> None:
+    """Lock an open file until it is closed; without `wait`, BlockingIOError if another process holds it."""
+    if HAS_LOCKS:
+        fcntl.flock(handle, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def flush(path: Path) -> None:
+    """Wait until a file, or a folder's list of names where there is such a thing, is on the disk."""
+    if os.name == "nt" and path.is_dir():
+        return
+    handle = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def is_root() -> bool:
+    return hasattr(os, "geteuid") and os.geteuid() == 0
+
+
+def current_rss() -> int:
+    """Resident memory of this process now, in bytes."""
+    with suppress(OSError, ValueError, IndexError):
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return own_peak()
+
+
+def own_peak() -> int:
+    """The most memory that this process has had, in bytes."""
+    with suppress(OSError, StopIteration):
+        status = Path("/proc/self/status").read_text().splitlines()
+        return KIB * next(int(line.split()[1]) for line in status if line.startswith("VmHWM"))
+    return _peak("RUSAGE_SELF")
+
+
+def children_peak() -> int:
+    """The largest peak of any finished child, in bytes."""
+    return _peak("RUSAGE_CHILDREN")
+
+
+def reset_peak() -> None:
+    """Start a new high-water mark at the present size, if the kernel lets us."""
+    with suppress(OSError):  # a sandbox may forbid it: peaks are then those since the start
+        Path("/proc/self/clear_refs").write_text("5")
+
+
+def _peak(whose: str) -> int:
+    if not HAS_LOCKS:
+        return 0
+    unit = 1 if sys.platform == "darwin" else KIB
+    return unit * resource.getrusage(getattr(resource, whose)).ru_maxrss
