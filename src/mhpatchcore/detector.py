@@ -483,7 +483,7 @@ class Detector:
         """
         detector = Detector(load(Path(path)))
         try:
-            detector.runtime.warm_up()
+            detector.runtime.check()
             _ = detector.likeness_limit
         except Exception as error:  # ONNX Runtime's errors have no common base
             raise ModelFileError(

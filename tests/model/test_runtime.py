@@ -42,15 +42,24 @@ def sessions(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     yield made
 
 
-def test_a_loaded_model_is_ready(saved: Path, sessions: list[int]) -> None:
+def test_sessions_are_made_once_and_those_for_lists_when_first_used(saved: Path, sessions: list[int]) -> None:
     detector = Detector.load(saved)
-    scales = len(detector.scales)
-    ready = [0] * scales + [1] * scales  # one to take all cores, one to take one
-    assert sessions == ready
+    alone = [0] * len(detector.scales)  # one of each scale, which takes all cores
+    assert sessions == alone
     for picture in vials(50, 3):
         detector.score(picture)
+    assert sessions == alone
+    for _ in range(2):
+        detector.score(vials(50, 3))
+        assert sessions == [*alone, *[1] * len(alone)]
+
+
+def test_a_warm_model_has_all_its_sessions(saved: Path, sessions: list[int]) -> None:
+    detector = Detector.load(saved)
+    detector.runtime.warm_up()
+    made = list(sessions)
     detector.score(vials(50, 3))
-    assert sessions == ready
+    assert sessions == made == [0] * len(detector.scales) + [1] * len(detector.scales)
 
 
 def test_a_list_is_scored_by_sessions_that_are_made_once(saved: Path, sessions: list[int]) -> None:
@@ -111,9 +120,9 @@ def test_memory_goes_back_after_the_last_tile(
     monkeypatch.setattr(runtime, "letting_go", lambda: given.append(1) or letting_go())
     small_detector(sizes=sizes).save(tmp_path / "part.mhpc")
     detector, pictures = Detector.load(tmp_path / "part.mhpc"), vials(50, 2)
-    assert len(given) == 2 * times  # warming up: of both kinds of sessions
+    assert len(given) == times  # of the check that the network runs
     first = [detector.score(picture).score for picture in pictures]
-    assert len(given) == 4 * times
+    assert len(given) == 3 * times
     assert [detector.score(picture).score for picture in pictures] == first
 
 

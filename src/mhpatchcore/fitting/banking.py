@@ -51,7 +51,7 @@ def metric_at(extraction: Extraction, scale: int) -> Metric:
     known = [one.scales[scale].moments for one in extraction.previous]
     new = extraction.moments[scale : scale + 1]  # there may be no new images
     moments = reduce(Moments.merge, [*known, *new])
-    with extraction.execution.phase("moments", 1) as advance:
+    with extraction.execution.phase("metric", 1) as advance:
         reduction = _reduction(extraction, moments, scale)
         lam = choose_shrinkage(extraction, moments, reduction, scale)
         floor = 0.0 if config.shrinkage == "none" else config.floor  # the paper's "jitter only"

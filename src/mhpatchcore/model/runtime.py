@@ -57,15 +57,19 @@ class Runtime:
         """For each scale the whitened directions (m, k) of every known defect."""
         return self._made_directions()
 
-    def warm_up(self) -> None:
-        """Make all sessions and run each once, so that the first part on the line need not wait.
+    def check(self) -> None:
+        """Run the network once: a damaged one is noticed when a model is loaded, not at its first part."""
+        self._run_once(self.one_at_a_time)
 
-        Often only one kind is used, and runs over tiles take much memory: these do not keep it.
-        """
+    def warm_up(self) -> None:
+        """Make all sessions and run each once, so that no part on the line waits for them."""
         for sessions in (self.one_at_a_time, self.side_by_side):
-            for i, (scale, session) in enumerate(zip(self._scales, sessions, strict=True)):
-                black, tiled = np.zeros((*scale.size, 3), np.uint8), bool(self._config.sizes[i].zoom)
-                self.score(i, session, black, let_go=tiled)
+            self._run_once(sessions)
+
+    def _run_once(self, sessions: Sequence[Any]) -> None:
+        for i, (scale, session) in enumerate(zip(self._scales, sessions, strict=True)):
+            black, tiled = np.zeros((*scale.size, 3), np.uint8), bool(self._config.sizes[i].zoom)
+            self.score(i, session, black, let_go=tiled)  # runs over tiles take much memory
 
     def score_image(
         self, source: LoadedImage, sessions: Sequence[Any]

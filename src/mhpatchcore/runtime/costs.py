@@ -30,7 +30,8 @@ from mhpatchcore.runtime.system import children_peak, current_rss, own_peak, res
 PHASES = {
     "extract": "reading images",
     "augment": "trying copies",
-    "moments": "whitening",
+    "moments": "summing up patches",
+    "metric": "whitening",
     "bank": "building the bank",
     "select": "selecting rows",
     "rank": "looking for suspects",
@@ -46,7 +47,7 @@ PHASES = {
 class Phase:
     """One phase: seconds on the clock and of CPU, the peak of resident memory, what it wrote to the store.
 
-    `items` are images; whitening, within "moments", is one step.
+    `items` are images; "metric" is one step.
     """
 
     name: str

@@ -187,6 +187,7 @@ def load_served(name: str, path: Path) -> Served:
             opened = Path(f"/proc/self/fd/{file.fileno()}")
             stamp, sha256 = _stamp(opened), hashlib.file_digest(file, "sha256").hexdigest()
             detector = Detector.load(opened)
+            detector.runtime.warm_up()
     except UserError as error:
         raise type(error)(str(error).replace(str(opened), str(path))) from error
     except OSError as error:
