@@ -31,7 +31,8 @@ from mhpatchcore.result import Result
 from mhpatchcore.results import Results
 from mhpatchcore.runtime.arrays import Array
 from mhpatchcore.runtime.costs import progress_bars
-from mhpatchcore.runtime.parallel import available_cores, ordered_map
+from mhpatchcore.runtime.parallel import ordered_map
+from mhpatchcore.runtime.system import available_cores
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -24,7 +24,7 @@ from mhpatchcore.deploy import record as recording
 from mhpatchcore.deploy.record import COLUMNS, Keeping, Query, Record, answer_of, in_utc, row_of, verdicts
 from mhpatchcore.deploy.record_export import as_csv, as_json_lines, as_parquet
 from mhpatchcore.errors import UserError
-from mhpatchcore.inputs.camera import MEASURES
+from mhpatchcore.inputs.loading import MEASURES
 
 REGION = {"box": [1, 2, 3, 4], "area": 4, "peak": 2.5, "peak_at": [1, 2]}
 

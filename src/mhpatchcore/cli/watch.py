@@ -72,7 +72,7 @@ def watch(
     from mhpatchcore.deploy.watch.sending import mqtt as by_mqtt
     from mhpatchcore.deploy.watch.sending import webhook as by_webhook
     from mhpatchcore.deploy.watch.status import Status, answering
-    from mhpatchcore.runtime.parallel import available_cores
+    from mhpatchcore.runtime.system import available_cores
 
     name = model.rstrip("/").rpartition("/")[2].removesuffix(".mhpc")
     senders = {

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from mhpatchcore.errors import UserError
-from mhpatchcore.inputs.camera import MEASURES
+from mhpatchcore.inputs.loading import MEASURES
 
 log = logging.getLogger("mhpatchcore")
 FILE = "verdicts.sqlite"

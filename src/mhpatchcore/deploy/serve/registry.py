@@ -23,7 +23,7 @@ from mhpatchcore.deploy.serve.refusals import unknown
 from mhpatchcore.detector import Detector
 from mhpatchcore.errors import ModelFileError, UserError
 from mhpatchcore.model.file import check_file, to_bytes
-from mhpatchcore.runtime.parallel import give_back
+from mhpatchcore.runtime.system import give_back
 from mhpatchcore.runtime.texts import without_paths
 
 SUFFIX = ".mhpc"
