@@ -159,5 +159,5 @@ def parse_window(value: Any) -> Window | str:
     except (TypeError, ValueError):
         pass
     raise UserError(
-        f"window is auto or two values, black and white, the lower one first, such as 0,4095; not {value!r}"
+        f"window is auto or two values, black and white, the lower value first, such as 0,4095; not {value!r}"
     )

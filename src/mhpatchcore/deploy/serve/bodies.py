@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
-from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
@@ -24,9 +22,11 @@ from mhpatchcore.deploy.serve.pool import Limits
 from mhpatchcore.deploy.serve.refusals import Refused, busy, described, too_large, unreadable
 from mhpatchcore.errors import ImageTooLargeError, UserError
 from mhpatchcore.inputs.decode import open_image
+from mhpatchcore.inputs.files import FetchedFile
 from mhpatchcore.runtime.arrays import Array
 from mhpatchcore.runtime.texts import without_paths
 
+SENT = "<the image that was sent>"
 LONGEST_PART = 200  # letters of a caller's id
 # the last is what `curl --data-binary` says of any file
 BINARY = ("application/octet-stream", "binary/octet-stream", "application/x-www-form-urlencoded")
@@ -62,22 +62,13 @@ class Sent:
 
 
 @contextmanager
-def as_source(content: bytes | Array) -> Iterator[Path | Array]:
-    """What the readers of images take. Bytes become a file that is in memory alone, with a path while it is needed."""
-    if isinstance(content, np.ndarray):
-        yield content
-        return
-    handle = os.memfd_create("image")
-    try:
-        with open(handle, "wb", closefd=False) as file:
-            file.write(content)
-        yield Path(f"/proc/self/fd/{handle}")
-    finally:
-        os.close(handle)
+def as_source(content: bytes | Array) -> Iterator[FetchedFile | Array]:
+    """What the readers of images take; bytes become a file that is in memory alone."""
+    yield content if isinstance(content, np.ndarray) else FetchedFile(SENT, content)
 
 
 @contextmanager
-def readable(sent: Sent, most_pixels: int) -> Iterator[Path | Array]:
+def readable(sent: Sent, most_pixels: int) -> Iterator[FetchedFile | Array]:
     """`as_source`, if it has not too many pixels; what the readers then say of it is said of its name."""
     if not sent.size:
         raise unreadable("the body is empty: send an image")
@@ -91,14 +82,16 @@ def readable(sent: Sent, most_pixels: int) -> Iterator[Path | Array]:
             raise unreadable(message_about(error, source, sent.name)) from error
 
 
-def message_about(error: UserError, source: Path | Array, name: str) -> str:
+def message_about(error: UserError, source: FetchedFile | Array, name: str) -> str:
     """A message about a source, as one about the image that was sent."""
     return str(
-        without_paths(str(error).replace(str(source), name) if isinstance(source, Path) else str(error))
+        without_paths(
+            str(error).replace(str(source), name) if isinstance(source, FetchedFile) else str(error)
+        )
     )
 
 
-def _check_pixels(source: Path | Array, most: int) -> None:
+def _check_pixels(source: FetchedFile | Array, most: int) -> None:
     height, width = 0, 0
     if isinstance(source, np.ndarray):
         height, width = source.shape[:2]

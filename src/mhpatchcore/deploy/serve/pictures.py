@@ -12,7 +12,6 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from threading import Lock
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
@@ -28,6 +27,7 @@ from mhpatchcore.deploy.serve.refusals import Refused, unknown
 from mhpatchcore.deploy.serve.registry import Served
 from mhpatchcore.deploy.serve.service import Service
 from mhpatchcore.detector import Detector
+from mhpatchcore.inputs.files import FetchedFile
 from mhpatchcore.inputs.loading import load_pixels
 from mhpatchcore.inputs.window import Window
 from mhpatchcore.inspection.drift import typical_file
@@ -123,7 +123,7 @@ def data_url(png: bytes) -> str:
     return "data:image/png;base64," + base64.b64encode(png).decode()
 
 
-def _explained(part: Part, source: Path | Array, served: Served) -> tuple[Result, Evidence]:
+def _explained(part: Part, source: FetchedFile | Array, served: Served) -> tuple[Result, Evidence]:
     """The image as the model that is served now sees it, which may be a later one than it was judged by."""
     detector, result = served.detector, part.result
     if result is None or part.answer["sha256"] != served.sha256:
