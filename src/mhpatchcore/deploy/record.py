@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from mhpatchcore.errors import UserError
 from mhpatchcore.inputs.camera import MEASURES
@@ -81,12 +81,7 @@ TABLES = (
 Answer = dict[str, Any]  # a part, as the service tells it
 Entry = tuple[Answer, bytes | None]  # with its image
 IMAGES = ("none", "rejected", "all")
-Format = Literal["csv", "jsonl", "parquet"]
-MEDIA: dict[Format, str] = {
-    "csv": "text/csv; charset=utf-8",
-    "jsonl": "application/jsonl",
-    "parquet": "application/vnd.apache.parquet",
-}
+CONDITIONS = ("at >= ?", "at < ?", "model = ?", "verdict = ?")
 
 
 @dataclass(frozen=True)
@@ -115,8 +110,7 @@ class Record:
         self._waiting: queue.Queue[Entry | None] = queue.Queue(MOST_WAITING)
         self._batch: list[Entry] = []  # what is being written
         self._ending = threading.Event()
-        with closing(_made(path)):
-            pass
+        _made(path).close()
         self._thread = threading.Thread(target=self._write, name="record", daemon=True)
         self._thread.start()
 
@@ -205,19 +199,13 @@ def verdicts(
     verdict: str | None = None,
     limit: int = -1,
 ) -> Iterator[Answer]:
-    """The first so many verdicts of a record, the oldest first: from a time on, before another, of a model, of a kind."""
-    given = {
-        "at >= ?": since and in_utc(since),
-        "at < ?": until and in_utc(until),
-        "model = ?": model,
-        "verdict = ?": verdict,
-    }
-    wanted = {condition: value for condition, value in given.items() if value is not None}
-    where = f"WHERE {' AND '.join(wanted)}" if wanted else ""
+    """The verdicts of a record, the oldest first: from a time on, before another, of a model, of a kind, so many."""
+    given = (since and in_utc(since), until and in_utc(until), model, verdict)
+    wanted = [(name, value) for name, value in zip(CONDITIONS, given, strict=True) if value is not None]
+    where = " AND ".join(["TRUE", *(name for name, _ in wanted)])
     with _readable(path) as db:
-        query = f"SELECT {NAMES} FROM verdicts {where} ORDER BY n LIMIT ?"
-        for row in db.execute(query, [*wanted.values(), limit]):
-            yield answer_of(row)
+        query = f"SELECT {NAMES} FROM verdicts WHERE {where} ORDER BY n LIMIT ?"
+        yield from map(answer_of, db.execute(query, [*(value for _, value in wanted), limit]))
 
 
 def row_of(answer: Answer) -> dict[str, Any]:
@@ -332,7 +320,7 @@ def _add(db: sqlite3.Connection, batch: Sequence[Entry], keeping: Keeping) -> No
 
 
 def _let_go_of_images(db: sqlite3.Connection, most_bytes: int) -> None:
-    """The oldest of those that are too much."""
+    """The oldest go while they are too much."""
     (too_much,) = db.execute("SELECT coalesce(sum(bytes), 0) - ? FROM images", (most_bytes,)).fetchone()
     while too_much > 0:
         n, size = db.execute("SELECT n, bytes FROM images ORDER BY n LIMIT 1").fetchone()

@@ -101,23 +101,15 @@ class ScoredPart(PartAnswer):
     evidence: dict[str, Any] | None = None
 
 
-EXAMPLE: Any = {
-    "id": "9f1c2b7a5d3e4f60",
-    "at": "2026-11-17T08:30:00.125+00:00",
-    "part": "SN-000417",
-    "name": "000417.png",
-    "model": "bottle",
-    "score": 41.7,
-    "threshold": 30.8,
-    "p_value": 0.0099,
-    "verdict": "rejected",
-    "is_rejected": True,
-    "reason": None,
-    "size": [900, 900],
-    "regions": [{"box": [210, 388, 266, 455], "area": 2415, "peak": 44.2, "peak_at": [236, 420]}],
-    "seconds": {"queue": 0.0004, "decode": 0.009, "compute": 0.041},
-    "heatmap": "/v1/parts/9f1c2b7a5d3e4f60/heatmap.png",
-}
+REGION = {"box": [210, 388, 266, 455], "area": 2415, "peak": 44.2, "peak_at": [236, 420]}
+EXAMPLE = {"part": "SN-000417", "score": 41.7, "threshold": 30.8, "verdict": "rejected", "regions": [REGION]}
+
+
+class Images(BaseModel):
+    """Images of parts, and the caller's ids for them, in their order."""
+
+    images: list[bytes]
+    part: list[str] = []
 
 
 class ScoreAnswer(BaseModel):
@@ -226,39 +218,32 @@ def rates(calibration: Calibration, recent: Sequence[float]) -> list[Rate]:
     return found
 
 
-BINARY: dict[str, Any] = {"schema": {"type": "string", "format": "binary"}}
-FORM: dict[str, Any] = {
-    "type": "object",
-    "required": ["images"],
-    "properties": {
-        "images": {"type": "array", "items": BINARY["schema"]},
-        "part": {"type": "array", "items": {"type": "string"}},
-    },
-}
-SCORE_BODY: dict[str, Any] = {
-    "requestBody": {
-        "required": True,
-        "content": dict.fromkeys(("image/png", "image/jpeg", "application/octet-stream"), BINARY)
-        | {"multipart/form-data": {"schema": FORM}},
-    }
-}
+def body(kinds: Mapping[str, Any], *binary: str) -> dict[str, Any]:
+    """The body of a request for the OpenAPI document: media types with their classes, and others that are binary."""
+    files = {"schema": {"type": "string", "format": "binary"}}
+    content = {media: {"schema": _schema(kind)} for media, kind in kinds.items()} | dict.fromkeys(
+        binary, files
+    )
+    return {"requestBody": {"required": True, "content": content}}
 
 
 def json_body(kind: Any, *binary: str) -> dict[str, Any]:
-    """A body of this class in JSON, or in one of these binary media types."""
+    return body({"application/json": kind}, *binary)
+
+
+def _schema(kind: Any) -> Any:
+    """With inner classes in their places: references would lead to nothing in the whole document."""
     schema = TypeAdapter(kind).json_schema()
     inner = schema.pop("$defs", {})
 
     def inlined(value: Any) -> Any:
-        """With inner classes in their places: references would lead to nothing in the whole document."""
         if isinstance(value, dict) and "$ref" in value:
             return inlined(inner[value["$ref"].rpartition("/")[2]])
         if isinstance(value, dict):
             return {name: inlined(one) for name, one in value.items()}
         return [inlined(one) for one in value] if isinstance(value, list) else value
 
-    content = {"application/json": {"schema": inlined(schema)}} | dict.fromkeys(binary, BINARY)
-    return {"requestBody": {"required": True, "content": content}}
+    return inlined(schema)
 
 
 def answers(model: Any, *statuses: int, status: int = 200) -> dict[int | str, dict[str, Any]]:

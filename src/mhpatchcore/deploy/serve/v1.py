@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response, StreamingResponse
 
-from mhpatchcore.deploy.record import EXPORTS, MEDIA, Format, verdicts
+from mhpatchcore.deploy.record import EXPORTS, verdicts
 from mhpatchcore.deploy.serve import answers, pictures
 from mhpatchcore.deploy.serve.answers import reply
 from mhpatchcore.deploy.serve.bodies import Sent, images_of, name_in
@@ -30,6 +30,11 @@ NO_PART = (400, 429, 503)  # statuses of requests that come again, or whose send
 SILENCE = 10.0  # seconds after which a stream says that it is still there
 MOST_LISTENERS = 64
 MOST = 2**62
+MEDIA = {
+    "csv": "text/csv; charset=utf-8",
+    "jsonl": "application/jsonl",
+    "parquet": "application/vnd.apache.parquet",
+}
 PICTURE = answers.problems(404, 422, 429, 503)
 log = logging.getLogger("mhpatchcore")
 
@@ -86,7 +91,9 @@ async def model(name: str, service: Known) -> Response:
 @router.post(
     "/models/{name}/score",
     responses=answers.scored(404, 408, 413, 415, 422, 429, 500, 503),
-    openapi_extra=answers.SCORE_BODY,
+    openapi_extra=answers.body(
+        {"multipart/form-data": answers.Images}, "image/png", "image/jpeg", "application/octet-stream"
+    ),
 )
 async def score(
     name: str,
@@ -261,7 +268,7 @@ async def _stream(service: Service) -> AsyncIterator[str]:
 @router.get("/verdicts", response_class=Response, responses=answers.problems(404, 422, 507))
 async def all_verdicts(
     service: Known,
-    format: Format = "jsonl",
+    format: Literal["csv", "jsonl", "parquet"] = "jsonl",
     since: Annotated[
         datetime | None, Query(description="From this time on; UTC, if it has no offset.")
     ] = None,
