@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from mhpatchcore.backbone.session import letting_go, make_session
-from mhpatchcore.calibration.threshold import threshold_at
 from mhpatchcore.inputs.loading import LoadedImage
 from mhpatchcore.inputs.views import whole_view
 from mhpatchcore.model.value import Model
@@ -85,6 +84,7 @@ class Runtime:
                     known = likenesses(one.z, self._known()[scale]).reshape(-1, *head.grid)
                 nearest.append(replace(judged[-1], distances=one.nearest, known=known))
         score = combined_score(rule.score, scores, judged)
+        likeness_limit, least_score = self.likeness_limits
         return Result(
             path=path,
             score=score,
@@ -95,7 +95,7 @@ class Runtime:
             window=config.views[0].window,
             area=source.area,
             names=model.defects.names,
-            likeness_limit=self.likeness_limit,
+            likeness_limit=likeness_limit if score >= least_score else inf,
             measures=tuple(source.measures(whole, shown).tolist()),
         )
 
@@ -112,22 +112,16 @@ class Runtime:
         return scored_by(session, feed, head.grid, inside, options, with_z=bool(self._model.defects.names))
 
     @cached_property
-    def likeness_limit(self) -> float:
-        """Images that are more like a known defect are rejected, whatever their score: infinity where none is known.
-
-        Good parts exceed it at the share of the expected rate that the threshold leaves, by the patches that decided
-        the scores of calibration images. Images whose patches are not kept scored low: they count as unlike.
-        """
-        calibration = self._model.calibration
-        deciding = calibration.deciding
+    def likeness_limits(self) -> tuple[float, float]:
+        """How like a known defect an image rejected for that is, and its least score; infinity where none is known."""
+        scales, deciding = self._model.scales, self._model.calibration.deciding
         if not (self._model.defects.names and deciding):
-            return inf
+            return inf, inf
         like = [
             max(
                 float(likenesses(scale.whitening(rows).T, known).max())
-                for scale, rows, known in zip(self._model.scales, one.rows, self._known(), strict=True)
+                for scale, rows, known in zip(scales, one.rows, self._known(), strict=True)
             )
             for one in deciding
         ]
-        rate = calibration.for_likeness * calibration.expected_rate * calibration.n / len(deciding)
-        return threshold_at(1 + np.array(like, np.float32), min(rate, 0.5)) - 1
+        return self._model.calibration.likeness_limit(np.array(like))

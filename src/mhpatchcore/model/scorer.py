@@ -9,10 +9,10 @@ from typing import Any, Self, overload
 
 from mhpatchcore.calibration.threshold import Calibration
 from mhpatchcore.config import Config
-from mhpatchcore.errors import ImageError, ModelFileError, UserError, in_one_line
+from mhpatchcore.errors import ImageError, UserError, in_one_line
 from mhpatchcore.inputs.loading import LoadedImage, load_image
 from mhpatchcore.inputs.sources import GivenImage, ImageLike, Images, each_image, is_unnamed, single_image
-from mhpatchcore.model.file import from_bytes, load, save, to_bytes
+from mhpatchcore.model.file import damaged, from_bytes, load, save, to_bytes
 from mhpatchcore.model.history import Event
 from mhpatchcore.model.runtime import Runtime
 from mhpatchcore.model.value import Model, Scale
@@ -155,8 +155,11 @@ class Scorer:
 
     @property
     def likeness_limit(self) -> float:
-        """Images that are more like a known defect are rejected too; infinity for a model that knows none."""
-        return self.runtime.likeness_limit
+        """Images that are more like a known defect are rejected too; infinity for a model that knows none.
+
+        Only images that score as low as most good parts pass all the same.
+        """
+        return self.runtime.likeness_limits[0]
 
     @property
     def history(self) -> tuple[Event, ...]:
@@ -187,10 +190,7 @@ class Scorer:
             loaded.runtime.warm_up(loaded.runtime.one_at_a_time)
             _ = loaded.likeness_limit
         except Exception as error:  # ONNX Runtime's errors have no common base
-            raise ModelFileError(
-                f"{path} is damaged (its network does not run: {in_one_line(error)}); "
-                "copy it again or fit the model again"
-            ) from error
+            raise damaged(path, f"its network does not run: {in_one_line(error)}") from error
         return loaded
 
     @classmethod
