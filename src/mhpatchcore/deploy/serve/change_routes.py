@@ -14,9 +14,8 @@ from pydantic import BaseModel, ConfigDict
 from mhpatchcore.calibration.choices import Choice, choices
 from mhpatchcore.deploy.inbox.jobs import Job, Jobs
 from mhpatchcore.deploy.inbox.journal import Change
-from mhpatchcore.deploy.inbox.preview import Action
+from mhpatchcore.deploy.inbox.proposals import Action, accept, propose
 from mhpatchcore.deploy.inbox.proposals import Request as Asked
-from mhpatchcore.deploy.inbox.proposals import accept, propose
 from mhpatchcore.deploy.inbox.versions import ModelChangedError, Version, recover, versions
 from mhpatchcore.deploy.serve.bodies import json_of
 from mhpatchcore.deploy.serve.refusals import Refused

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import JSONResponse, Response
 
-from mhpatchcore.deploy.inbox.parts import Inbox, Label, NoSuchPartError, Part, Said, Statement
+from mhpatchcore.deploy.inbox import Inbox, Label, NoSuchPartError, Part, Said, Statement
 from mhpatchcore.deploy.serve.bodies import as_source, images_of, json_of
 from mhpatchcore.deploy.serve.change_routes import Working
 from mhpatchcore.deploy.serve.parts import Part as Scored
