@@ -102,7 +102,13 @@ class ScoredPart(PartAnswer):
 
 
 REGION = {"box": [210, 388, 266, 455], "area": 2415, "peak": 44.2, "peak_at": [236, 420]}
-EXAMPLE = {"part": "SN-000417", "score": 41.7, "threshold": 30.8, "verdict": "rejected", "regions": [REGION]}
+EXAMPLE: Any = {
+    "part": "SN-000417",
+    "score": 41.7,
+    "threshold": 30.8,
+    "verdict": "rejected",
+    "regions": [REGION],
+}
 
 
 class Images(BaseModel):

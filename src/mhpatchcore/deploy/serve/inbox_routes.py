@@ -12,12 +12,11 @@ from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict
 
 from mhpatchcore.calibration.choices import Choice, choices
+from mhpatchcore.deploy.inbox import Inbox, Label, NoSuchPartError, Part, Said, Statement
 from mhpatchcore.deploy.inbox.jobs import Job, Jobs
 from mhpatchcore.deploy.inbox.journal import Change
-from mhpatchcore.deploy.inbox.parts import Inbox, Label, NoSuchPartError, Part, Said, Statement
-from mhpatchcore.deploy.inbox.preview import Action
+from mhpatchcore.deploy.inbox.proposals import Action, accept, propose
 from mhpatchcore.deploy.inbox.proposals import Request as Asked
-from mhpatchcore.deploy.inbox.proposals import accept, propose
 from mhpatchcore.deploy.inbox.versions import ModelChangedError, Version, recover, versions
 from mhpatchcore.deploy.serve import service as serving
 from mhpatchcore.deploy.serve.answers import ModelAnswer, answers, json_body, problems, reply

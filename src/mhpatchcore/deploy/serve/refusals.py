@@ -8,9 +8,9 @@ import sqlite3
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from mhpatchcore.deploy.inbox import NoSuchPartError
 from mhpatchcore.deploy.inbox.jobs import NoSuchJobError, NotReadyError
 from mhpatchcore.deploy.inbox.journal import InboxError
-from mhpatchcore.deploy.inbox.parts import NoSuchPartError
 from mhpatchcore.deploy.inbox.versions import ModelChangedError, NotWrittenError
 from mhpatchcore.errors import UserError
 from mhpatchcore.model.history import OtherProductError

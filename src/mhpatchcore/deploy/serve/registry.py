@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Lock
 
+from mhpatchcore.deploy.inbox import Inbox
 from mhpatchcore.deploy.inbox.journal import InboxError
-from mhpatchcore.deploy.inbox.parts import Inbox
 from mhpatchcore.deploy.inbox.versions import check_product, is_kept, keep, locked
 from mhpatchcore.deploy.serve.refusals import unknown
 from mhpatchcore.detector import Detector
