@@ -65,7 +65,12 @@ class Dataset:
     def statistics(self) -> dict[str, int | str]:
         """One row of the paper's table of data sets."""
         labels = "image + pixel" if self.has_masks else "image"
-        facts: dict[str, int | str] = {"dataset": self.name, "labels": labels, "train": len(self.train), "test": len(self.test)}
+        facts: dict[str, int | str] = {
+            "dataset": self.name,
+            "labels": labels,
+            "train": len(self.train),
+            "test": len(self.test),
+        }
         return facts | {"anomalous": sum(sample.is_anomalous for sample in self.test)}
 
     def subset(self, n: int, seed: int = SEED) -> Dataset:
