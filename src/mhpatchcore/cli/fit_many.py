@@ -13,6 +13,7 @@ from mhpatchcore.cli.command import Answer, Run, command
 from mhpatchcore.cli.console import counted, printable, warn
 from mhpatchcore.cli.paths import check_folder
 from mhpatchcore.config import Config
+from mhpatchcore.runtime.files import write_text
 from mhpatchcore.runtime.parallel import share_one_heap
 from mhpatchcore.runtime.urls import shown
 
@@ -43,7 +44,7 @@ def fit_many(
     The next run fits only products whose images or settings have changed. A product that cannot be fitted does not
     stop the others.
     """
-    from mhpatchcore.batch.many import Recipe, fit_products, products_in, write_summary
+    from mhpatchcore.batch.many import Recipe, fit_products, products_in, render
     from mhpatchcore.inputs.files import absolute_name
 
     check_folder(out)
@@ -66,7 +67,7 @@ def fit_many(
             elif not run.as_json:
                 print(f"{printable(one.product):{width}}  {_line(one)}", flush=True)
     seconds, page = run.seconds, f"{recipe.out}/{SUMMARY}"
-    write_summary(recipe, products, fitted, seconds, page)
+    write_text(page, render(recipe, products, fitted, seconds))
     failed = [one.product for one in fitted if one.error is not None]
     kept = sum(one.kept for one in fitted)
     fresh = len(fitted) - len(failed) - kept
