@@ -19,7 +19,7 @@ for _switch in ("ORT_DISABLE_TELEMETRY", "HF_HUB_DISABLE_TELEMETRY"):
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from mhpatchcore.backbone.device import use_device
+    from mhpatchcore.backbone.session import use_device
     from mhpatchcore.config import Config
     from mhpatchcore.detector import Detector, Study
     from mhpatchcore.errors import ImageError, ImageWarning, ModelFileError, UserError, WeightsError
@@ -48,7 +48,7 @@ _HOMES = {
     "UserError": "errors",
     "WeightsError": "errors",
     "stacked": "inputs.places",
-    "use_device": "backbone.device",
+    "use_device": "backbone.session",
 }
 
 __all__ = [

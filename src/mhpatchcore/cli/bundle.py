@@ -53,5 +53,5 @@ def verify(
         f"  {one.by:12} {one.score:.6g}, {one.verdict}; {one.apart:.1e} apart from what is expected"
         for one in found
     ]
-    facts = {"bundle": str(folder), "same": True, "computed": [one.to_json() for one in found]}
+    facts = {"bundle": str(folder), "same": True, "computed": [one._asdict() for one in found]}
     return Answer(facts, lines)

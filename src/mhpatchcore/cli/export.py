@@ -23,7 +23,7 @@ def export(
 
     Example: mhpatchcore export part.mhpc -o part.onnx
     """
-    from mhpatchcore.backbone.weights import sha256_of
+    from mhpatchcore.backbone.building import sha256_of
     from mhpatchcore.deploy.export import export_onnx
 
     check_file(output, "part.onnx", model)

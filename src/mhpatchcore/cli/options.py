@@ -107,7 +107,7 @@ Cluster = Annotated[
 def _use_device(name: str | None) -> str | None:
     if name is None:
         return None
-    from mhpatchcore.backbone.device import use_device
+    from mhpatchcore.backbone.session import use_device
 
     return use_device(name)
 
