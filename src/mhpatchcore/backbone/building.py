@@ -21,7 +21,7 @@ from mhpatchcore.backbone.statedict import read_state_dict
 from mhpatchcore.errors import UserError, WeightsError, in_one_line
 from mhpatchcore.runtime.arrays import Array
 from mhpatchcore.runtime.files import atomic_path, write_text
-from mhpatchcore.runtime.parallel import give_back
+from mhpatchcore.runtime.system import give_back
 
 ARCHITECTURES: dict[str, Architecture] = {
     **efficientnet_lite.ARCHITECTURES,

@@ -20,7 +20,7 @@ import numpy as np
 
 from mhpatchcore.errors import UserError, WeightsError, in_one_line
 from mhpatchcore.runtime.arrays import Array, Floats, resized
-from mhpatchcore.runtime.parallel import available_cores, give_back
+from mhpatchcore.runtime.system import available_cores, give_back
 
 VARIABLE = "MHPATCHCORE_DEVICE"
 CPU = "CPUExecutionProvider"

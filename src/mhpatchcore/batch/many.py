@@ -26,7 +26,7 @@ from mhpatchcore.errors import ImageWarning, ModelFileError, UserError, in_one_l
 from mhpatchcore.fitting.execution import Execution, Executor, Threads, silent
 from mhpatchcore.inputs.datasets import GOOD
 from mhpatchcore.inputs.files import absolute_name, states_of
-from mhpatchcore.inputs.places import SUFFIXES, has_suffix
+from mhpatchcore.inputs.places import SUFFIXES, suffix_of
 from mhpatchcore.inputs.sources import gather
 from mhpatchcore.model.file import load
 from mhpatchcore.report.drawing import screen_pixels
@@ -95,7 +95,7 @@ def products_in(folder: str | Path) -> list[Product]:
     url = url_of(folder)
     top = (url or absolute_name(folder)).rstrip("/")
     if url:
-        images = (one[len(top) + 1 :] for one in files_below(url) if has_suffix(one, SUFFIXES))
+        images = (one[len(top) + 1 :] for one in files_below(url) if suffix_of(one) in SUFFIXES)
         folders = {str(parent) for image in images for parent in PurePosixPath(image).parents} - {"."}
         names = [one for one in folders if "/" not in one]
     elif Path(top).is_dir():

@@ -14,7 +14,7 @@ from mhpatchcore.cli.console import counted, printable, warn
 from mhpatchcore.cli.paths import check_folder
 from mhpatchcore.config import Config
 from mhpatchcore.runtime.files import write_text
-from mhpatchcore.runtime.parallel import share_one_heap
+from mhpatchcore.runtime.system import share_one_heap
 from mhpatchcore.runtime.urls import shown
 
 SUMMARY = "summary.html"
