@@ -12,25 +12,21 @@ from typer.core import TyperCommand, TyperGroup
 
 from mhpatchcore import __version__
 from mhpatchcore.cli import (
-    benchmark,
-    bundle,
-    demo,
     evaluate,
     export,
     fit,
-    fit_many,
     inbox,
     look,
     models,
     monitor,
     ranks,
+    research,
     score,
     serve,
     store,
-    verdicts,
-    watch,
 )
 from mhpatchcore.cli.command import SHOW_ALL
+from mhpatchcore.cli.watch import watch
 
 EPILOG = (
     "Exit codes: 0 done · 1 `score --fail` found an anomaly or `monitor --fail` a drift · 2 wrong usage or settings · "
@@ -41,14 +37,14 @@ EPILOG = (
 )
 LINE = "At the line"
 COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
-    "Start": (demo.demo, look.look, fit.fit, score.score, evaluate.evaluate),
+    "Start": (evaluate.demo, look.look, fit.fit, score.score, evaluate.evaluate),
     LINE: (
-        *(serve.serve, verdicts.verdicts, watch.watch, monitor.monitor),
-        *(export.export, bundle.bundle, bundle.verify),
+        *(serve.serve, serve.verdicts, watch, monitor.monitor),
+        *(export.export, export.bundle, export.verify),
     ),
     "Models": (models.info, models.calibrate, models.teach, models.update, models.merge),
-    "Many products and images": (fit_many.fit_many, ranks.ranks, store.store),
-    "Research": (benchmark.benchmark, benchmark.ladder, benchmark.presets),
+    "Many products and images": (fit.fit_many, ranks.ranks, store.store),
+    "Research": (research.benchmark, research.ladder, research.presets),
 }
 # what other tools call it
 ALSO_CALLED = {"train": "fit", "predict": "score", "infer": "score", "test": "evaluate", "eval": "evaluate"}
@@ -104,19 +100,20 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for panel, commands in COMMANDS.items():
-    for command in commands:
-        name = command.__name__.replace("_", "-")
-        app.command(name, cls=Command, rich_help_panel=panel, help=unwrapped(getdoc(command) or ""))(command)
 labelled = typer.Typer(
     name="inbox",
     help="Labelled parts: keep them, learn from them, and go back.",
     cls=Group,
     no_args_is_help=True,
 )
-for name, command in inbox.COMMANDS.items():
-    labelled.command(name, cls=Command, help=unwrapped(getdoc(command) or ""))(command)
 app.add_typer(labelled, rich_help_panel=LINE)
+panels = [(app, panel, commands) for panel, commands in COMMANDS.items()]
+for group, panel, commands in [*panels, (labelled, "Commands", inbox.COMMANDS)]:
+    for command in commands:
+        name = command.__name__.strip("_").replace("_", "-")
+        group.command(name, cls=Command, rich_help_panel=panel, help=unwrapped(getdoc(command) or ""))(
+            command
+        )
 
 
 def _version(wanted: bool) -> None:

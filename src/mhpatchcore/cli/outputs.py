@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from mhpatchcore.cli.paths import check_file, check_folder
+from mhpatchcore.cli import options
+from mhpatchcore.cli.paths import STANDARD_OUTPUT, check_output
 from mhpatchcore.detector import Detector
 from mhpatchcore.errors import UserError
 from mhpatchcore.result import Result
@@ -31,18 +32,45 @@ Pictures = dict[str, dict[str, Path]]
 
 @dataclass(frozen=True)
 class Outputs:
-    """The files and folders that were asked for; None for those that were not."""
+    """The options of `score` about what is written; None for what was not asked for."""
 
-    table: Path | None = None
-    csv: Path | None = None
-    regions: Path | None = None
-    coco: Path | None = None
-    heatmaps: Path | None = None
-    masks: Path | None = None
-    explain: Path | None = None
-    full_size: bool = False
-    explain_all: bool = False
-    normals: tuple[Path, ...] = ()
+    out: Path | None = options.option(
+        "Write a row for every image into this file (.csv, .jsonl, .parquet). For very many images name a folder: it "
+        "gets Parquet files, part by part, and the same command resumes.", *options.OUT, metavar="FILE|DIR",
+    )  # fmt: skip
+    csv: Path | None = options.output(
+        "Write a row for every image into this CSV file; - prints them.", "results.csv"
+    )
+    heatmaps: Path | None = options.output("Write a picture of every image into this folder.", "heatmaps/")
+    full_size: bool = options.flag("--full-size", "Draw heatmaps at the size of the images, not of a screen.")
+    masks: Path | None = options.output(
+        "Write a mask for every image into this folder: a PNG of its size, 0 or 255.", "masks/"
+    )
+    regions: Path | None = options.output(
+        "Write all regions into this CSV file: boxes, areas, peaks.", "regions.csv"
+    )
+    coco: Path | None = options.output("Write them as COCO annotations into this JSON file.", "regions.json")
+    explain: Path | None = options.output(
+        "Write a picture of every rejected image into this folder: the normal patches it was compared with.",
+        "why/",
+    )
+    explain_all: bool = options.flag("--explain-all", "Explain images that pass as well.")
+    normals: list[Path] | None = options.folder("Where the training images are now, for --explain.")
+
+    @property
+    def parts(self) -> Path | None:
+        """The folder for Parquet files, if --out names none."""
+        return self.out if self.out is not None and not self.out.suffix else None
+
+    @property
+    def table(self) -> Path | None:
+        """The file for a row of every image."""
+        return self.out if self.parts is None else None
+
+    @property
+    def printed(self) -> bool:
+        """Whether the table goes to standard output."""
+        return self.csv == STANDARD_OUTPUT
 
     @property
     def folders(self) -> dict[str, Path]:
@@ -52,33 +80,39 @@ class Outputs:
 
     def check(self, model: Path) -> None:
         """Refuse places where nothing can be written, or where outputs would replace each other."""
+        for normals in self.normals or ():
+            if not normals.is_dir():
+                raise UserError(f"--normals: there is no folder {normals}; check the path")
         for (one, here), (other, there) in combinations(self.folders.items(), 2):
             if place(here) == place(there):
                 raise UserError(
                     f"{one} and {other} write files of the same names: give them different folders"
                 )
-        for folder in self.folders.values():
-            check_folder(folder)
-        files = (self.table, self.csv, self.regions, self.coco)
-        examples = ("results.csv", "results.csv", "regions.csv", "regions.json")
-        for i, (file, example) in enumerate(zip(files, examples, strict=True)):
-            check_file(file, example, model, *files[:i])
-        if self.table is not None and self.table.suffix.lower() not in ENDINGS:
+        check_output(self.table, "results.csv", model)
+        check_output(self.parts, "results/")
+        if self.parts is not None and (self.csv or self.regions or self.coco or self.explain):
+            raise UserError(
+                "a folder of --out has the boxes of all regions: leave out --csv, --regions, --coco and --explain, or "
+                "name a file, --out results.parquet"
+            )
+        ending = self.table.suffix.lower() if self.table is not None else ".csv"
+        if ending not in ENDINGS:
             raise UserError(
                 f"cannot write {self.table}: name a file that ends in {', '.join(ENDINGS)}, or a folder without an "
                 "ending"
             )
-        if self.table is not None and self.table.suffix.lower() == ".parquet":
+        if ending == ".parquet":
             import_parquet()
 
     def write(self, rows: Sequence[Row]) -> None:
         """Write tables and regions."""
         read = [row for row in rows if "regions" in row]
-        for path in (self.table, self.csv):
-            if path is not None:
-                write_table(rows, path, ".csv" if path == self.csv else path.suffix.lower())
+        if self.table is not None:
+            write_table(rows, self.table)
+        if self.csv is not None and not self.printed:
+            write_text(self.csv, table_csv(rows))
         if self.regions is not None:
-            write_regions(read, self.regions)
+            write_csv(self.regions, REGION_COLUMNS, _region_rows(read))
         if self.coco is not None:
             write_text(self.coco, json.dumps(coco(read), indent=1) + "\n")
 
@@ -98,7 +132,7 @@ class Outputs:
             save_picture(pictures["--masks"][image], result.mask * np.uint8(255))
         if self.explain is None or not (self.explain_all or result.is_rejected):
             return {}
-        path, evidence = pictures["--explain"][image], detector.explain(result, self.normals)
+        path, evidence = pictures["--explain"][image], detector.explain(result, self.normals or ())
         evidence.save(path)
         return {"evidence": evidence.to_dict() | {"picture": str(path)}}
 
@@ -126,14 +160,14 @@ def place(path: Path) -> Path:
     return path.parent.resolve() / path.name
 
 
-def write_table(rows: Sequence[Row], path: Path, ending: str) -> None:
-    """Write a row for every image, in the format of an ending: CSV, lines of JSON, or Parquet."""
-    if ending == ".csv":
-        write_text(path, table_csv(rows))
-    elif ending == ".jsonl":
+def write_table(rows: Sequence[Row], path: Path) -> None:
+    """Write a row for every image, in the format of the ending: CSV, lines of JSON, or Parquet."""
+    if path.suffix.lower() == ".parquet":
+        write_parquet(path, TABLE_COLUMNS, map(_flat, rows))
+    elif path.suffix.lower() == ".jsonl":
         write_text(path, "".join(f"{json.dumps(representable(row))}\n" for row in rows))
     else:
-        write_parquet(path, TABLE_COLUMNS, map(_flat, rows))
+        write_text(path, table_csv(rows))
 
 
 def table_csv(rows: Sequence[Row]) -> str:
@@ -145,17 +179,9 @@ def _flat(row: Row) -> Row:
     return flat(row) if "regions" in row else row
 
 
-def write_regions(rows: Sequence[Row], path: Path) -> None:
-    """A line for each region: the image, its box in pixels, the area, the map's peak, where it is, and its name."""
-    write_csv(
-        path,
-        REGION_COLUMNS,
-        (
-            dict(zip(REGION_COLUMNS[1:5], region["box"], strict=True))
-            | dict(zip(REGION_COLUMNS[7:9], region["peak_at"], strict=True))
-            | {"image": row["image"]}
-            | {name: region[name] for name in ("area", "peak", "name", "sure")}
-            for row in rows
-            for region in row["regions"]
-        ),
-    )
+def _region_rows(rows: Sequence[Row]) -> Iterator[Row]:
+    for row in rows:
+        for region in row["regions"]:
+            corners = dict(zip(("top", "left", "bottom", "right"), region["box"], strict=True))
+            peak_at = dict(zip(("peak_row", "peak_column"), region["peak_at"], strict=True))
+            yield {"image": row["image"], **region, **corners, **peak_at}

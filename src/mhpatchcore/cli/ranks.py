@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import typer
 from PIL import Image
 
 from mhpatchcore.cli import options
 from mhpatchcore.cli.command import Answer, Run, command
 from mhpatchcore.cli.console import counted
-from mhpatchcore.cli.paths import check_folder, given_images
+from mhpatchcore.cli.paths import given_images
 from mhpatchcore.errors import ImageError, UserError
 from mhpatchcore.inputs.decode import decoded
 from mhpatchcore.inputs.files import folder_of, matched
@@ -27,12 +26,12 @@ FEWEST = 3
 
 @command()
 def ranks(
-    parts: list[Path] = typer.Argument(
-        ..., help="Folders of frames: every folder that holds images is a part; or videos, one for each part."
+    parts: list[Path] = options.argument(
+        "Folders of frames: every folder that holds images is a part; or videos, one for each part."
     ),
-    output: Path = typer.Option(..., "--out", "-o", metavar="DIR", help="The folder to write into."),
-    stack: bool = typer.Option(
-        False, "--stack", help="Each folder holds one frame of every part instead, matched by name."
+    output: Path = options.output("The folder to write into.", "ranks/", *options.OUT, default=...),
+    stack: bool = options.flag(
+        "--stack", "Each folder holds one frame of every part instead, matched by name."
     ),
     every: options.Every = 1,
     *,
@@ -44,7 +43,6 @@ def ranks(
 
     Every part becomes a TIFF of three pages, which is learnt and scored as one image of three channels.
     """
-    check_folder(output)
     found = _by_name(parts) if stack else _by_folder(parts, every)
     for done, (name, frames) in enumerate(sorted(found.items()), start=1):
         write_ranks(output / f"{name}.tif", rank_images(frames))
@@ -99,9 +97,7 @@ def rank_images(frames: Sequence[ImageLike]) -> Array:
                 f"frame {describe(frame)} is {values.dtype} {values.shape}, and {describe(frames[0])} {each[0].dtype} "
                 f"{each[0].shape}: frames of a part have one size and depth"
             )
-    values = np.stack(each)
-    middle = (len(values) - 1) // 2
-    return np.stack([values.min(axis=0), np.partition(values, middle, axis=0)[middle], values.max(axis=0)])
+    return np.sort(np.stack(each), axis=0)[[0, (len(each) - 1) // 2, -1]]
 
 
 def write_ranks(path: Path, ranks: Array) -> None:

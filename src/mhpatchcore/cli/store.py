@@ -8,8 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import typer
-
+from mhpatchcore.cli import options
 from mhpatchcore.cli.command import Answer, command
 from mhpatchcore.cli.console import counted
 from mhpatchcore.errors import UserError
@@ -31,17 +30,13 @@ KINDS = {
 
 @command()
 def store(
-    action: str = typer.Argument(
-        ..., metavar="info|clean", help="Show what is in a store, or delete some of it."
+    action: str = options.argument("Show what is in a store, or delete some of it.", metavar="info|clean"),
+    folder: Path = options.argument("The folder that was given as --store.", metavar="DIR"),
+    older: str = options.option(
+        "clean: delete what has not been used for this long, e.g. 12h, 30d or 4w.", metavar="AGE"
     ),
-    folder: Path = typer.Argument(..., metavar="DIR", help="The folder that was given as --store."),
-    older: str = typer.Option(
-        None, metavar="AGE", help="clean: delete what has not been used for this long, e.g. 12h, 30d or 4w."
-    ),
-    to: str = typer.Option(
-        None,
-        metavar="SIZE",
-        help="clean: delete what has not been used for longest, down to this size, e.g. 20GB.",
+    to: str = options.option(
+        "clean: delete what has not been used for longest, down to this size, e.g. 20GB.", metavar="SIZE"
     ),
 ) -> Answer:
     """Show or clean what `fit --store` keeps.
