@@ -14,10 +14,9 @@ from mhpatchcore.cli.command import Answer, Run, command
 from mhpatchcore.cli.console import counted, labelled, printable, warn
 from mhpatchcore.cli.facts import by, when
 from mhpatchcore.cli.paths import given_images
+from mhpatchcore.deploy.inbox import Inbox, Part, Said
 from mhpatchcore.deploy.inbox.journal import Change
-from mhpatchcore.deploy.inbox.parts import Inbox, Part, Said
-from mhpatchcore.deploy.inbox.preview import Effect, Preview
-from mhpatchcore.deploy.inbox.proposals import Request, accept, file_name, loaded, propose
+from mhpatchcore.deploy.inbox.proposals import Effect, Preview, Request, accept, file_name, loaded, propose
 from mhpatchcore.deploy.inbox.versions import Version, recover, versions
 from mhpatchcore.errors import UserError
 from mhpatchcore.inputs.sources import list_images
