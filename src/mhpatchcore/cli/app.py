@@ -26,6 +26,7 @@ from mhpatchcore.cli import (
     store,
 )
 from mhpatchcore.cli.command import SHOW_ALL
+from mhpatchcore.cli.options import flag
 from mhpatchcore.cli.watch import watch
 
 EPILOG = (
@@ -50,36 +51,32 @@ COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
 ALSO_CALLED = {"train": "fit", "predict": "score", "infer": "score", "test": "evaluate", "eval": "evaluate"}
 
 
-class Command(TyperCommand):
-    """A command whose help leaves out rare options, unless it is asked for all of them."""
+class Concise:
+    """A help page without types of flags, which take no value, and without rare options unless all are asked for."""
+
+    callback: Any
 
     def get_params(self, ctx: Any) -> list[Any]:
-        params = without_types_of_flags(super().get_params(ctx))
-        rare = getattr(self.callback, "rare", ())
+        params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
         for one in params:
-            one.hidden = one.name in rare and not ctx.meta.get(SHOW_ALL)
+            if getattr(one, "is_flag", False):
+                one.metavar = ""
+            one.hidden = one.name in getattr(self.callback, "rare", ()) and not ctx.meta.get(SHOW_ALL)
         return params
 
 
-class Group(TyperGroup):
-    """Commands in groups; for the name that another tool uses, ours is suggested."""
+class Command(Concise, TyperCommand):
+    """One command."""
 
-    def get_params(self, ctx: Any) -> list[Any]:
-        return without_types_of_flags(super().get_params(ctx))
+
+class Group(Concise, TyperGroup):
+    """Commands in groups; for the name that another tool uses, ours is suggested."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         ours = ALSO_CALLED.get(args[0], "")
         if ours in self.commands:
             ctx.fail(f"No such command '{args[0]}'. Did you mean '{ours}'?")
         return super().resolve_command(ctx, args)
-
-
-def without_types_of_flags(params: list[Any]) -> list[Any]:
-    """The options, of which flags have no type on the help page: they take no value."""
-    for one in params:
-        if getattr(one, "is_flag", False):
-            one.metavar = ""
-    return params
 
 
 def unwrapped(text: str) -> str:
@@ -124,8 +121,6 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def _options(
-    version: bool = typer.Option(
-        False, "--version", callback=_version, is_eager=True, help="Show the version."
-    ),
+    version: bool = flag("--version", "Show the version.", callback=_version, is_eager=True),
 ) -> None:
     pass

@@ -17,7 +17,15 @@ from typing import Any
 import typer
 
 from mhpatchcore.cli.console import print_json, progress_display, warn_and_keep
-from mhpatchcore.cli.options import AS_JSON, RUN_OPTIONS, config_of, example_of, parameter, setting_options
+from mhpatchcore.cli.options import (
+    AS_JSON,
+    RUN_OPTIONS,
+    config_of,
+    example_of,
+    flag,
+    parameter,
+    setting_options,
+)
 from mhpatchcore.cli.paths import check_output
 from mhpatchcore.config import SETTINGS, Config
 from mhpatchcore.detector import Detector
@@ -101,7 +109,7 @@ def _show_all(ctx: typer.Context, wanted: bool) -> None:
 HELP_ALL = parameter(
     "help_all",
     bool,
-    typer.Option(False, "--help-all", is_eager=True, callback=_show_all, help="Show all options and exit."),
+    flag("--help-all", "Show all options and exit.", is_eager=True, callback=_show_all),
 )
 
 
@@ -132,8 +140,8 @@ def command(
         @wraps(function)
         def called(as_json: bool, help_all: bool = False, **given: Any) -> None:
             for name, example in outputs.items():
-                others = [value for other, value in given.items() if other != name and example != "part.mhpc"]
-                check_output(given[name], example, *others)
+                others = outputs if example.endswith("/") else given
+                check_output(given[name], example, *(given[other] for other in others if other != name))
             with ExitStack() as ending:
                 for one, group in groups.items():
                     if group == [one]:

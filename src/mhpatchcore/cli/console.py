@@ -77,7 +77,9 @@ def labelled(*facts: tuple[str, str | Sequence[str]]) -> Iterator[str]:
     for label, told in facts:
         lines = [told] if isinstance(told, str) else told
         for i, line in enumerate(filter(None, lines)):
-            yield f"  {label if i == 0 else '':{width}}  {line}"
+            yield printable(
+                f"  {label if i == 0 else '':{width}}  {line}"
+            )  # names may hold what terminals obey
 
 
 def print_json(value: Any) -> None:

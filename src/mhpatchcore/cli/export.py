@@ -14,7 +14,7 @@ from mhpatchcore.detector import Detector
 @command()
 def export(
     model: options.Model,
-    output: Path = options.output("The ONNX file to write.", "part.onnx", *options.OUT, default=...),
+    output: Path = options.out("The ONNX file to write.", "part.onnx"),
 ) -> Answer:
     """Write the whole detector as one ONNX file, which any ONNX runtime can run: an image in, a verdict out.
 
@@ -48,9 +48,7 @@ def export(
 @command()
 def bundle(
     model: options.Model,
-    output: Path = options.output(
-        "The folder to write; it must not be there yet.", "part/", *options.OUT, default=...
-    ),
+    output: Path = options.out("The folder to write; it must not be there yet.", "part/"),
     image: Path = options.file("The self-test image (default: one is made up).", show_default=False),
 ) -> Answer:
     """Write a folder for a machine at the line: the model, its ONNX export, a consumer, checksums and a self-test.

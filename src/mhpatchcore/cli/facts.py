@@ -69,7 +69,7 @@ def defects_note(detector: Detector) -> str:
     """The known defects in words, and what they cost: crack (12 images); 0.3% of good parts will look like one …"""
     defects = detector.model.defects
     every = zip(defects.names, defects.images, strict=True)
-    named = printable(", ".join(f"{name} ({counted(images, 'image')})" for name, images in every))
+    named = ", ".join(f"{name} ({counted(images, 'image')})" for name, images in every)
     if not named or detector.calibration.n == 0:
         return named
     rate = share(detector.calibration.for_likeness * detector.calibration.expected_rate)
@@ -107,7 +107,7 @@ def threshold_lines(detector: Detector, defects: Sequence[float] | None = None) 
     calibration = detector.calibration
     offered = choices(calibration, defects)
     lines = [threshold_note(detector), *_choice_lines(offered)]
-    lines += map(printable, cautions(calibration, detector.model.odd_images))
+    lines += cautions(calibration, detector.model.odd_images)
     better = better_choice(offered)
     if better is not None:
         lines.append(
@@ -128,7 +128,8 @@ def _choice_lines(offered: Sequence[Choice]) -> list[str]:
     if offered[0].of is not None:
         rows["defects found"] = [f"{one.found} of {one.of}" for one in offered]
     width = max(len(cell) for cells in rows.values() for cell in cells)
-    return [f"{name:<21}" + "  ".join(f"{cell:>{width}}" for cell in cells) for name, cells in rows.items()]
+    lines = [f"{name:<21}" + "  ".join(f"{cell:>{width}}" for cell in cells) for name, cells in rows.items()]
+    return [f"{lines[0]}   (* in use)", *lines[1:]]
 
 
 def warn_without_threshold(detector: Detector, path: Path) -> bool:

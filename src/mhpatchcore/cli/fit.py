@@ -41,9 +41,7 @@ SOME_FAILED = 6
 @command("workers", "batch", "store", "store_limit", "memory", "skip_broken", rare=RARE)
 def fit(
     normals: list[Path] = options.argument(f"Images of good parts: {options.IMAGES}"),
-    out: Path = options.output(
-        "The model file to write, e.g. part.mhpc.", "part.mhpc", *options.OUT, default=...
-    ),
+    out: Path = options.out("The model file to write, e.g. part.mhpc.", "part.mhpc"),
     *,
     name: str = options.option(
         "What the parts are (default: the name of their folder, leaving out good, train and the like). A model of "
@@ -144,7 +142,7 @@ def _lines(
         ("defects", defects_note(detector)),
         ("threshold", threshold_lines(detector, known)),
         ("not read", kinds and f"files that are not images: {kinds}"),
-        ("left out", ", ".join(map(printable, detector.model.excluded))),
+        ("left out", ", ".join(detector.model.excluded)),
     )
     if suspects:
         yield "  suspicious (× the typical image)"
@@ -163,9 +161,7 @@ def fit_many(
         "A folder with a folder for each product. Images of good parts are in its good/ (or ok/, normal/) or "
         "train/good/, or in the folder itself."
     ),
-    out: Path = options.output(
-        "The folder for the models, one for each product.", "models/", *options.OUT, default=...
-    ),
+    out: Path = options.out("The folder for the models, one for each product.", "models/"),
     *,
     config: Config,
     all_good: options.AllGood = False,

@@ -31,8 +31,8 @@ Label = Annotated[str, options.argument("good or defect.")]
 Ids = Annotated[list[int] | None, options.option(
     "A labelled part; can be given several times.", "--id", default=..., metavar="ID"
 )]  # fmt: skip
-Instead = Annotated[bool, options.option(
-    "Their scores take the place of those that the model has, instead of joining them.", "--instead", default=...
+Instead = Annotated[bool, options.flag(
+    "--instead", "Their scores take the place of those that the model has, instead of joining them.", default=...
 )]  # fmt: skip
 Name = Annotated[
     str, options.option("What taught defects are called (default: the notes of their labels).", default=...)
@@ -142,9 +142,7 @@ def remove(
 @command()
 def export(
     box: Box,
-    output: Path = options.output(
-        "A folder: good/, defect/ and labels.csv.", "labelled/", *options.OUT, default=...
-    ),
+    output: Path = options.out("A folder: good/, defect/ and labels.csv.", "labelled/"),
 ) -> Answer:
     """Write all labelled images into a folder, as `fit`, `evaluate` and `calibrate` take them."""
     inbox, rows = box.open(), []
@@ -264,7 +262,7 @@ def _preview_lines(preview: Preview) -> Iterator[str]:
     yield from map(_effect_line, preview.effects)
     counts = preview.to_json()
     good, defects = counts["good"], counts["defects"]
-    lost = (f"{printable(one.name)} ({one.id}) would no longer be caught" for one in preview.lost)
+    lost = (f"{one.name} ({one.id}) would no longer be caught" for one in preview.lost)
     yield from labelled(
         ("learns", counted(preview.new_images, "good part") if preview.action == "learn" else ""),
         ("goes back", "" if preview.version is None else f"to version {preview.version}"),

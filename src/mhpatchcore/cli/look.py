@@ -8,7 +8,7 @@ from pathlib import Path
 
 from mhpatchcore.cli import options
 from mhpatchcore.cli.command import Answer, Run, command
-from mhpatchcore.cli.console import counted, labelled, printable, warn
+from mhpatchcore.cli.console import counted, labelled, warn
 from mhpatchcore.cli.paths import given_images
 from mhpatchcore.config import SEEN, THRESHOLD, Config
 from mhpatchcore.inputs.checks import Suggestion, normals_among
@@ -55,7 +55,7 @@ def look(
 def _lines(found: Look, suggested: Sequence[Suggestion], report: Path | None) -> Iterator[str]:
     window = found.config.window
     views = ", ".join(map(str, found.config.sizes))
-    groups = [", ".join(map(printable, group[:NAMED])) + _more(len(group)) for group in found.duplicates]
+    groups = [", ".join(group[:NAMED]) + _more(len(group)) for group in found.duplicates]
     broken = [one.why for one in found.broken]
     yield f"{found.source}: {counted(len(found.images), 'image')}"
     yield from labelled(

@@ -58,11 +58,11 @@ def _info_lines(detector: Detector) -> Iterator[str]:
             ("bank", f"{len(scale.raw)} rows by {config.constructor}"),
         ]
     measured = f"from {counted(calibration.n, 'image')}, {calibration.method}" if calibration.n else ""
-    told = labelled(
+    return labelled(
         ("product", model.product or "not known"),
         ("images", f"{counted(model.n_learnt, 'normal image')}, {model.patches} patches"),
         ("defects", defects_note(detector)),
-        ("left out", ", ".join(map(printable, model.excluded))),
+        ("left out", ", ".join(model.excluded)),
         ("copies", copies_note(detector)),
         ("backbone", f"{network.name}, layers {', '.join(network.layers)}, {network.descriptor} descriptor"),
         ("weights", f"{network.weights_source}, sha256 {network.weights_sha256}"),
@@ -73,7 +73,6 @@ def _info_lines(detector: Detector) -> Iterator[str]:
         ("threshold", [*threshold_lines(detector), measured]),
         ("history", list(map(describe, detector.history))),
     )
-    return map(printable, told)  # a file from elsewhere may hold any texts, and a terminal obeys some of them
 
 
 @command("workers", "store", "store_limit", "skip_broken")
@@ -100,8 +99,8 @@ def calibrate(
         "With --defects: take the threshold with the fewest false alarms that finds this share of them.",
         "--find",
     ),
-    out: Path = options.output(
-        "The model file to write (default: only show the threshold).", "part.mhpc", *options.OUT
+    out: Path = options.out(
+        "The model file to write (default: only show the threshold).", "part.mhpc", default=None
     ),
     *,
     run: Run,
@@ -233,7 +232,7 @@ def update(
 @command()
 def merge(
     models: list[Path] = options.argument("Two or more model files of the same product."),
-    out: Path = options.output("The model file to write.", "part.mhpc", *options.OUT, default=...),
+    out: Path = options.out("The model file to write.", "part.mhpc"),
     other_product: options.OtherProduct = False,
 ) -> Answer:
     """Combine models that were fitted separately, with the same settings on different images.

@@ -19,7 +19,6 @@ from mhpatchcore.presets import preset as preset_named
 from mhpatchcore.runtime.texts import parse_size
 
 RUN = "How the work is done"  # it changes nothing in a model
-OUT = ("--out", "-o")
 IMAGES = (
     "folders (subfolders are read too), files, archives (.zip, .tar), lists (.txt, .csv), videos, or - for a list on "
     "standard input."
@@ -31,9 +30,9 @@ def option(help: str, *flags: str, default: Any = None, **more: Any) -> Any:
     return typer.Option(default, *flags, help=help, **more)
 
 
-def flag(name: str, help: str, **more: Any) -> Any:
+def flag(name: str, help: str, *short: str, default: Any = False, **more: Any) -> Any:
     """An option without a value."""
-    return option(help, name, default=False, **more)
+    return option(help, name, *short, default=default, **more)
 
 
 def file(help: str, *flags: str, **more: Any) -> Any:
@@ -51,6 +50,11 @@ def output(help: str, example: str, *flags: str, **more: Any) -> Any:
     made = (folder if example.endswith("/") else file)(help, *flags, **more)
     made.example = example
     return made
+
+
+def out(help: str, example: str, default: Any = ...) -> Any:
+    """The option --out."""
+    return output(help, example, "--out", "-o", default=default)
 
 
 def example_of(one: inspect.Parameter) -> str:
@@ -103,20 +107,17 @@ def _use_device(name: str | None) -> str | None:
 
 
 Model = Annotated[Path, argument("A model file written by `fit`.")]
-ModelOut = Annotated[
-    Path, output("The model file to write; it can be the same one.", "part.mhpc", *OUT, default=...)
-]
-Stack = Annotated[bool, option(
-    "The images are two or three folders, or patterns in quotes, with frames of the same parts, matched by name.",
-    "--stack", default=...,
+ModelOut = Annotated[Path, out("The model file to write; it can be the same one.", "part.mhpc")]
+Stack = Annotated[bool, flag(
+    "--stack", "The images are two or three folders, or patterns in quotes, with frames of the same parts, matched by "
+    "name.", default=...,
 )]  # fmt: skip
 Every = Annotated[int, number("Take every N-th frame of a video.", ..., show_default=False)]
 AllGood = Annotated[
-    bool,
-    option("All images are of good parts, whatever their folders are called.", "--all-good", default=...),
+    bool, flag("--all-good", "All images are of good parts, whatever their folders are called.", default=...)
 ]
 OtherProduct = Annotated[
-    bool, option("Let the model replace one of another product.", "--other-product", default=...)
+    bool, flag("--other-product", "Let the model replace one of another product.", default=...)
 ]
 FalseAlarm = Annotated[float | None, share(
     "Share of good parts that may be rejected, e.g. 1% or 0.01 (default: unchanged).", "--false-alarm", default=...,
@@ -148,7 +149,7 @@ def parameter(name: str, kind: Any, option: Any) -> inspect.Parameter:
 
 AS_JSON = parameter("as_json", bool, flag("--json", "Print the result as JSON."))
 RUN_OPTIONS = {name: parameter(name, kind, one) for name, kind, one in (
-    ("quiet", bool, typer.Option(False, "--quiet", "-q", help="Show no progress.")),
+    ("quiet", bool, flag("--quiet", "Show no progress.", "-q")),
     ("workers", int, number("Threads (default: one per core).", rich_help_panel=RUN)),
     ("batch", int, number("Images per call of the network.", 1, rich_help_panel=RUN)),
     ("store", Path, folder(

@@ -29,7 +29,7 @@ def ranks(
     parts: list[Path] = options.argument(
         "Folders of frames: every folder that holds images is a part; or videos, one for each part."
     ),
-    output: Path = options.output("The folder to write into.", "ranks/", *options.OUT, default=...),
+    output: Path = options.out("The folder to write into.", "ranks/"),
     stack: bool = options.flag(
         "--stack", "Each folder holds one frame of every part instead, matched by name."
     ),
@@ -47,11 +47,9 @@ def ranks(
     for done, (name, frames) in enumerate(sorted(found.items()), start=1):
         write_ranks(output / f"{name}.tif", rank_images(frames))
         run.execution.progress("ranks", done, len(found))
-    lines = (
-        f"{output}: rank images of {counted(len(found), 'part')}",
-        f"next: mhpatchcore fit {output} -o part.mhpc",
-    )
-    return Answer({"folder": str(output), "parts": sorted(found)}, lines)
+    done_line = f"{output}: rank images of {counted(len(found), 'part')}"
+    facts = {"folder": str(output), "parts": sorted(found)}
+    return Answer(facts, [done_line, f"next: mhpatchcore fit {output} -o part.mhpc"])
 
 
 def _by_folder(given: Sequence[Path], every: int) -> dict[str, list[str]]:
@@ -65,9 +63,7 @@ def _by_folder(given: Sequence[Path], every: int) -> dict[str, list[str]]:
             relative = os.path.relpath(folder, top)
             name = top.resolve().name if relative == os.curdir else relative
             if folders.setdefault(name, folder) != folder:
-                raise UserError(
-                    f"{folders[name]} and {folder} would both be called {name}: rename one of them"
-                )
+                raise UserError(f"{folders[name]} and {folder} would both be called {name}: rename one")
             frames.setdefault(name, []).append(str(image))
     return frames
 
@@ -91,11 +87,12 @@ def rank_images(frames: Sequence[ImageLike]) -> Array:
         which = f" ({describe(frames[0])})" if frames else ""
         raise ImageError(f"rank images take at least {FEWEST} frames of a part, not {len(frames)}{which}")
     each = [gray_values(decoded(frame).values) for frame in frames]
-    for frame, values in zip(frames, each, strict=True):
-        if (values.shape, values.dtype) != (each[0].shape, each[0].dtype):
+    kinds = [f"{values.dtype} {values.shape}" for values in each]
+    for frame, kind in zip(frames, kinds, strict=True):
+        if kind != kinds[0]:
             raise ImageError(
-                f"frame {describe(frame)} is {values.dtype} {values.shape}, and {describe(frames[0])} {each[0].dtype} "
-                f"{each[0].shape}: frames of a part have one size and depth"
+                f"frame {describe(frame)} is {kind}, and {describe(frames[0])} {kinds[0]}: frames of a part have one "
+                "size and depth"
             )
     return np.sort(np.stack(each), axis=0)[[0, (len(each) - 1) // 2, -1]]
 

@@ -26,9 +26,7 @@ from mhpatchcore.presets import LADDER_SIZES, OPEN_NETWORK, PAPER, PRESETS, WIDE
 class Cells:
     """How the cells of an experiment are computed, and where their results go."""
 
-    out: Path = options.output(
-        "Folder for results; finished cells in it are kept.", "results/", *options.OUT, default=...
-    )
+    out: Path = options.out("Folder for results; finished cells in it are kept.", "results/")
     backbone: str | None = options.option("Backbone for all cells (default: efficientnet_lite0).")
     tag: str | None = options.option("Training recipe of the backbone's weights from the hub.")
     weights: options.Weights = None

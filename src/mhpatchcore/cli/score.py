@@ -1,28 +1,139 @@
-"""`mhpatchcore score part.mhpc IMAGES`"""
+"""`mhpatchcore score part.mhpc IMAGES`, and what it writes: tables, regions, pictures and masks."""
 
 from __future__ import annotations
 
+import json
+import os
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from mhpatchcore.cli import options
 from mhpatchcore.cli.command import Answer, Run, command
 from mhpatchcore.cli.console import counted, printable, warn
 from mhpatchcore.cli.facts import warn_without_threshold
-from mhpatchcore.cli.outputs import Outputs, Row, table_csv
-from mhpatchcore.cli.paths import given_images
+from mhpatchcore.cli.paths import STANDARD_OUTPUT, check_output, given_images
 from mhpatchcore.detector import Detector
 from mhpatchcore.errors import ImageError, UserError
 from mhpatchcore.inputs.sources import ImageLike, list_images
-from mhpatchcore.result import UNREADABLE
+from mhpatchcore.result import UNREADABLE, Result
+from mhpatchcore.results import COLUMNS, coco, flat, write_parquet
+from mhpatchcore.runtime.files import csv_text, import_parquet, write_csv, write_text
+from mhpatchcore.runtime.texts import representable
 from mhpatchcore.runtime.urls import shown
 
 ANOMALY_FOUND, NO_THRESHOLD = 1, 7
 RARE = ("device", "stack", "every", "full_size", "coco", "explain_all", "normals", "cluster")
+TABLE_COLUMNS = (*COLUMNS, "error")
+CORNERS, PEAK_AT = ("top", "left", "bottom", "right"), ("peak_row", "peak_column")
+REGION_COLUMNS = ("image", *CORNERS, "area", "peak", *PEAK_AT, "name", "sure")
+ENDINGS = (".csv", ".jsonl", ".parquet")
+Row = dict[str, Any]
+Pictures = dict[str, dict[str, Path]]
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """The options of `score` about what is written; None for what was not asked for."""
+
+    out: Path | None = options.option(
+        "Write a row for every image into this file (.csv, .jsonl, .parquet). For very many images name a folder: it "
+        "gets Parquet files, part by part, and the same command resumes.", "--out", "-o", metavar="FILE|DIR",
+    )  # fmt: skip
+    csv: Path | None = options.output(
+        "Write a row for every image into this CSV file; - prints them.", "results.csv"
+    )
+    heatmaps: Path | None = options.output("Write a picture of every image into this folder.", "heatmaps/")
+    full_size: bool = options.flag("--full-size", "Draw heatmaps at the size of the images, not of a screen.")
+    masks: Path | None = options.output(
+        "Write a mask for every image into this folder: a PNG of its size, 0 or 255.", "masks/"
+    )
+    regions: Path | None = options.output(
+        "Write all regions into this CSV file: boxes, areas, peaks.", "regions.csv"
+    )
+    coco: Path | None = options.output("Write them as COCO annotations into this JSON file.", "regions.json")
+    explain: Path | None = options.output(
+        "Write a picture of every rejected image into this folder: the normal patches it was compared with.",
+        "why/",
+    )
+    explain_all: bool = options.flag("--explain-all", "Explain images that pass as well.")
+    normals: list[Path] | None = options.folder("Where the training images are now, for --explain.")
+
+    @property
+    def parts(self) -> Path | None:
+        """The folder for Parquet files, where --out names no file."""
+        return self.out if self.out is not None and not self.out.suffix else None
+
+    @property
+    def printed(self) -> bool:
+        """Whether the table goes to standard output."""
+        return self.csv == STANDARD_OUTPUT
+
+    @property
+    def folders(self) -> dict[str, Path]:
+        """The folders of pictures, by their options."""
+        named = {"--heatmaps": self.heatmaps, "--masks": self.masks, "--explain": self.explain}
+        return {flag: folder for flag, folder in named.items() if folder is not None}
+
+    def check(self) -> None:
+        """Refuse what cannot be read or written before the work."""
+        for normals in self.normals or ():
+            if not normals.is_dir():
+                raise UserError(f"--normals: there is no folder {normals}; check the path")
+        if self.parts is not None:
+            check_output(self.parts, "results/")
+            if self.csv or self.regions or self.coco or self.explain:
+                raise UserError(
+                    "a folder of --out has the boxes of all regions: leave out --csv, --regions, --coco and --explain, "
+                    "or name a file, --out results.parquet"
+                )
+        elif self.out is not None:
+            if self.out.suffix.lower() not in ENDINGS:
+                raise UserError(
+                    f"cannot write {self.out}: name a file that ends in {', '.join(ENDINGS)}, or a folder without an "
+                    "ending"
+                )
+            check_output(self.out, "results.csv")
+            if self.out.suffix.lower() == ".parquet":
+                import_parquet()
+
+    def write(self, rows: Sequence[Row]) -> None:
+        """Write tables and regions."""
+        read = [row for row in rows if "regions" in row]
+        if self.out is not None:
+            write_table(rows, self.out)
+        if self.csv is not None and not self.printed:
+            write_text(self.csv, table_csv(rows))
+        if self.regions is not None:
+            write_csv(self.regions, REGION_COLUMNS, _region_rows(read))
+        if self.coco is not None:
+            write_text(self.coco, json.dumps(coco(read), indent=1) + "\n")
+
+    def pictures(self, images: Sequence[str | Path]) -> Pictures:
+        """Where the pictures of each image go, by option and image; nothing for those that were not asked for."""
+        return {flag: picture_paths(images, at, flag) for flag, at in self.folders.items()}
+
+    def draw(self, detector: Detector, result: Result, pictures: Pictures) -> Row:
+        """Write the pictures of an image, and return its evidence if it is explained."""
+        from mhpatchcore.report.drawing import save_picture, triptych
+
+        image = result.path
+        assert image is not None  # only files are scored here
+        if self.heatmaps is not None:
+            save_picture(pictures["--heatmaps"][image], triptych(image, result, self.full_size))
+        if self.masks is not None:
+            save_picture(pictures["--masks"][image], result.mask * np.uint8(255))
+        if self.explain is None or not (self.explain_all or result.is_rejected):
+            return {}
+        path, evidence = pictures["--explain"][image], detector.explain(result, self.normals or ())
+        evidence.save(path)
+        return {"evidence": evidence.to_dict() | {"picture": str(path)}}
 
 
 @command("workers", rare=RARE)
@@ -51,7 +162,7 @@ def score(
         raise UserError("choose one of --json and --csv -, which both print the results")
     if cluster and outputs.parts is None:
         raise UserError("--cluster writes Parquet files, part by part: name a folder for them, --out results")
-    outputs.check(model)
+    outputs.check()
     paths = list_images(given_images(images, stack, every))
     if outputs.parts is not None:
         detector, facts = _score_into(outputs.parts, model, paths, outputs, cluster, run)
@@ -145,3 +256,57 @@ def _exit_code(verdicts: set[str], detector: Detector, model: Path, fail: bool, 
     if UNREADABLE in verdicts and not skip_broken:
         return ImageError.exit_code
     return ANOMALY_FOUND if fail and "rejected" in verdicts else 0
+
+
+def picture_paths(images: Sequence[str | Path], folder: Path, flag: str = "--heatmaps") -> dict[str, Path]:
+    """Where each image's picture goes: the images' own folders below what they have in common.
+
+    >>> picture_paths([Path("a/1.png"), Path("b/1.png"), Path("b/2.jpg")], Path("out"))["b/2.jpg"].as_posix()
+    'out/b/2.png'
+    """
+    places = {str(image): place(Path(image)) for image in images}
+    top = os.path.commonpath([one.parent for one in places.values()])
+    relative = {image: one.relative_to(top) for image, one in places.items()}
+    names = {image: one.with_suffix(".png") for image, one in relative.items()}
+    if len(set(names.values())) < len(set(relative.values())):  # 1.png beside 1.jpg
+        names = {image: one.with_name(f"{one.name}.png") for image, one in relative.items()}
+    pictures = {image: folder / name for image, name in names.items()}
+    if {one.parent for one in places.values()} & {place(path).parent for path in pictures.values()}:
+        raise UserError(f"pictures in {folder} would stand among the images: give {flag} another folder")
+    return pictures
+
+
+def place(path: Path) -> Path:
+    """An absolute path that tells files apart; a link and what it points to are two."""
+    return path.parent.resolve() / path.name
+
+
+def write_table(rows: Sequence[Row], path: Path) -> None:
+    """Write a row for every image, in the format of the ending: CSV, lines of JSON, or Parquet."""
+    if path.suffix.lower() == ".parquet":
+        write_parquet(path, TABLE_COLUMNS, map(_flat, rows))
+    elif path.suffix.lower() == ".jsonl":
+        write_text(path, "".join(f"{json.dumps(representable(row))}\n" for row in rows))
+    else:
+        write_text(path, table_csv(rows))
+
+
+def table_csv(rows: Sequence[Row]) -> str:
+    """The rows as comma-separated values."""
+    return csv_text(TABLE_COLUMNS, map(_flat, rows))
+
+
+def _flat(row: Row) -> Row:
+    return flat(row) if "regions" in row else row
+
+
+def _region_rows(rows: Sequence[Row]) -> Iterator[Row]:
+    for row in rows:
+        for region in row["regions"]:
+            corners = dict(zip(CORNERS, region["box"], strict=True))
+            yield {
+                "image": row["image"],
+                **region,
+                **corners,
+                **dict(zip(PEAK_AT, region["peak_at"], strict=True)),
+            }

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from datetime import datetime
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +74,7 @@ def serve(
             f"serving needs {error.name}, which is not installed: pip install 'mhpatchcore[serve]'"
         ) from error
     token = None if token_file is None else read_token(token_file)
-    alone = is_loopback(host)
+    alone = host in LOOPBACK
     if not alone and token is None:
         if not without_token:
             raise UserError(
@@ -114,15 +113,11 @@ def read_token(path: Path) -> str:
     return token
 
 
-def is_loopback(host: str) -> bool:
-    """
-    >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("0.0.0.0"), is_loopback("box.local")
-    (True, True, False, False)
-    """
+def parse_time(text: str) -> datetime:
     try:
-        return host == "localhost" or ip_address(host).is_loopback
+        return datetime.fromisoformat(text)
     except ValueError:
-        return False
+        raise UserError(f"{text} is not a time: write it like 2026-11-18 or 2026-11-18T06:00Z") from None
 
 
 @command()
@@ -130,13 +125,13 @@ def verdicts(
     place: Path = options.argument(
         "The folder of the models that are served, or the record itself.", metavar="FOLDER | FILE"
     ),
-    out: Path = options.file(
-        "A table (.csv, .parquet) or lines of JSON (.jsonl).", *options.OUT, default=...
+    out: Path = options.out("A table (.csv, .parquet) or lines of JSON (.jsonl).", "verdicts.csv"),
+    since: datetime = options.option(
+        "From this time on: 2026-11-18, 2026-11-18T06:00+01:00; UTC without an offset.",
+        metavar="TIME",
+        parser=parse_time,
     ),
-    since: str = options.option(
-        "From this time on: 2026-11-18, 2026-11-18T06:00+01:00; UTC without an offset.", metavar="TIME"
-    ),
-    until: str = options.option("Before this time.", metavar="TIME"),
+    until: datetime = options.option("Before this time.", metavar="TIME", parser=parse_time),
     model: str = options.option("Of this model alone.", metavar="NAME"),
     verdict: str = options.option("Only passed, rejected, or 'no threshold'.", metavar="VERDICT"),
 ) -> Answer:
@@ -152,24 +147,14 @@ def verdicts(
     export = record.EXPORTS.get(out.suffix[1:])
     if export is None:
         raise UserError(f"cannot write {out}: name a file that ends in .{', .'.join(record.EXPORTS)}")
-    query = (_time("--since", since), _time("--until", until), model, verdict)
     file = record.beside(place) if place.is_dir() else place
     written = 0
 
     def found() -> Iterator[record.Answer]:
         nonlocal written
-        for written, answer in enumerate(record.verdicts(file, *query), 1):  # noqa: B007 (it is counted)
+        for written, answer in enumerate(record.verdicts(file, since, until, model, verdict), 1):  # noqa: B007 (it is counted)
             yield answer
 
     with atomic_path(out) as path, path.open("wb") as opened:
         opened.writelines(export(found()))
     return Answer({"file": str(out), "verdicts": written}, [f"{out}: {counted(written, 'verdict')}"])
-
-
-def _time(option: str, text: str | None) -> datetime | None:
-    try:
-        return None if text is None else datetime.fromisoformat(text)
-    except ValueError:
-        raise UserError(
-            f"{option} {text} is not a time: write it like 2026-11-18 or 2026-11-18T06:00Z"
-        ) from None

@@ -20,7 +20,7 @@ def watch(
         "A model file, or a model of a service: http://127.0.0.1:8080/v1/models/NAME"
     ),
     inbox: Path = options.argument("The folder into which images are written."),
-    out: Path = options.folder("The folder for results, and for the journal.", *options.OUT, default=...),
+    out: Path = options.out("The folder for results, and for the journal.", "results/"),
     sort: bool = options.flag("--sort", "Move images into passed/, rejected/ and broken/ of that folder."),
     csv: Path = options.file("Add a line for every image to this CSV file."),
     mqtt: str = options.option(
@@ -49,7 +49,7 @@ def watch(
     status_host: str = options.option("The address to answer them at.", default="127.0.0.1"),
     workers: int = options.number("Threads (default: one per core)."),
     as_json: bool = options.flag("--json", "Print a line of JSON for every image."),
-    quiet: bool = options.option("Print nothing for images.", "--quiet", "-q", default=False),
+    quiet: bool = options.flag("--quiet", "Print nothing for images.", "-q"),
 ) -> None:
     """Judge images as they arrive in a folder: once each, also after a crash; results wait for a network that is gone.
 
