@@ -16,7 +16,7 @@ from mhpatchcore.cli.command import Answer, Run, command
 from mhpatchcore.cli.console import warn
 from mhpatchcore.detector import Detector
 from mhpatchcore.errors import ImageError, UserError
-from mhpatchcore.inputs.camera import MEASURES
+from mhpatchcore.inputs.loading import MEASURES
 from mhpatchcore.inputs.sources import list_images
 from mhpatchcore.inspection.drift import SIGNIFICANCE, CameraDrift, camera_drift, compare, typical_file
 from mhpatchcore.runtime.arrays import Array
