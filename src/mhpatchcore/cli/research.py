@@ -88,7 +88,7 @@ def benchmark(
     mhpatchcore benchmark mvtec/ --presets patchcore,mh,default --categories bottle,pill --out results/
     """
     names = dict.fromkeys([*(PAPER if paper else ()), *listed(presets or "")])
-    if presets == "all" or not names:
+    if presets == "all" or not (presets or paper):
         names = dict.fromkeys(OPEN_NETWORK)
     folders = {folder.name: folder for folder in find_categories(with_name(data))}
     chosen = folders if categories == "all" else listed(categories)
