@@ -117,8 +117,10 @@ def size_and_state(url: str, kind: type[UserError] = UserError) -> tuple[int | N
             return None
 
     info = _request(url, kind, look)
-    state = [str(info[key]) for key in ("size", *VERSIONS) if info.get(key) is not None] if info else []
-    return info and (info.get("size"), " ".join(state))
+    if info is None:
+        return None
+    state = [str(info[key]) for key in ("size", *VERSIONS) if info.get(key) is not None]
+    return info.get("size"), " ".join(state)
 
 
 def join_url(url: str, name: str) -> str:
