@@ -13,7 +13,7 @@ import typer
 from mhpatchcore.cli.console import counted, printable
 from mhpatchcore.deploy.inbox import Inbox, Part
 from mhpatchcore.deploy.inbox.journal import Change
-from mhpatchcore.deploy.inbox.proposals import Effect, Preview
+from mhpatchcore.deploy.inbox.proposals import Effect, Proposal
 from mhpatchcore.deploy.inbox.versions import Version
 from mhpatchcore.model.file import check_file
 
@@ -42,14 +42,14 @@ def who_says(given: str | None) -> str:
         return str(os.getuid())
 
 
-def preview_lines(preview: Preview) -> Iterator[str]:
+def preview_lines(preview: Proposal) -> Iterator[str]:
     """What a change would do to every labelled part, and to the threshold."""
     for one in preview.effects:
         yield _effect_line(one)
     counts = preview.to_json()
     good, defects = counts["good"], counts["defects"]
-    if preview.action == "learn":
-        yield f"learns      {counted(preview.new_images, 'good part')}"
+    if preview.request.action == "learn":
+        yield f"learns      {counted(len(preview.new), 'good part')}"
     if preview.version is not None:
         yield f"goes back   to version {preview.version}"
     yield (

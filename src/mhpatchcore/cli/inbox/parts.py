@@ -13,10 +13,10 @@ from mhpatchcore.cli.console import counted
 from mhpatchcore.cli.inbox.lines import Label, Model, Note, Place, Who, inbox_of, journal_line, line, who_says
 from mhpatchcore.cli.paths import check_folder, given_images
 from mhpatchcore.deploy.inbox import Said
-from mhpatchcore.deploy.inbox.proposals import file_name, loaded
+from mhpatchcore.deploy.inbox.proposals import loaded, write_image
 from mhpatchcore.errors import UserError
 from mhpatchcore.inputs.sources import list_images
-from mhpatchcore.runtime.files import atomic_path, write_csv
+from mhpatchcore.runtime.files import write_csv
 
 EXPORTED = (
     *("id", "file", "label", "part", "name", "score", "threshold", "verdict", "who", "at", "note"),
@@ -124,10 +124,8 @@ def export(
     box = inbox_of(model, inbox)
     rows = []
     for one in reversed(box.parts(model.stem)):
-        file = Path(one.label) / file_name(one)
-        with atomic_path(output / file) as temporary:
-            temporary.write_bytes(box.image(one.id))
-        rows.append(asdict(one) | {"file": file.as_posix()})
+        file = write_image(box, one, output / one.label)
+        rows.append(asdict(one) | {"file": file.relative_to(output).as_posix()})
     write_csv(output / "labels.csv", EXPORTED, rows)
     return Answer(rows, [f"{output}: {counted(len(rows), 'image')} and labels.csv"])
 

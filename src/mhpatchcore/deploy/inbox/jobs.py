@@ -17,7 +17,7 @@ from threading import RLock
 from typing import Any
 
 from mhpatchcore.deploy.inbox import Inbox
-from mhpatchcore.deploy.inbox.proposals import Proposal, Request, accept, propose
+from mhpatchcore.deploy.inbox.proposals import Action, Proposal, Request, accept, propose
 from mhpatchcore.errors import UserError, in_one_line
 from mhpatchcore.fitting.execution import Execution
 
@@ -40,31 +40,20 @@ class NotReadyError(UserError):
 
 @dataclass
 class Job:
-    """One proposal on its way; `phase`, `done` and `total` tell how far it is."""
+    """One proposal on its way; `progress` tells how far it is."""
 
     id: str
     model: str
-    request: Request
+    action: Action
     state: str = "queued"
-    phase: str = ""
-    done: int = 0
-    total: int = 0
-    error: str = ""
-    sha256: str = ""
-    proposal: Proposal | None = field(default=None, repr=False)
+    progress: dict[str, int | str] = field(default_factory=lambda: {"phase": "", "done": 0, "total": 0})
+    error: str | None = None
+    sha256: str | None = None
     preview: dict[str, Any] | None = None
+    proposal: Proposal | None = field(default=None, repr=False)
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "id": self.id,
-            "model": self.model,
-            "action": self.request.action,
-            "state": self.state,
-            "progress": {"phase": self.phase, "done": self.done, "total": self.total},
-            "error": self.error or None,
-            "sha256": self.sha256 or None,
-            "preview": self.preview,
-        }
+        return {name: value for name, value in vars(self).items() if name != "proposal"}
 
 
 class Jobs:
@@ -81,8 +70,9 @@ class Jobs:
         with self._lock:
             while len(self._jobs) >= MOST_JOBS:
                 self._jobs.pop(next(iter(self._jobs)))
-            job = self._jobs.setdefault(id := secrets.token_hex(8), Job(id, path.stem, request))
-        self._pool.submit(self._run, job, path)
+            job = Job(secrets.token_hex(8), path.stem, request.action)
+            self._jobs[job.id] = job
+        self._pool.submit(self._run, job, path, request)
         return job
 
     def job(self, id: str) -> Job:
@@ -110,7 +100,7 @@ class Jobs:
         self._set(job, state="accepted", sha256=sha256, proposal=None)
         return job
 
-    def discard(self, id: str, why: str = "") -> Job:
+    def discard(self, id: str, why: str | None = None) -> Job:
         """Forget a proposal; one that is being made stops."""
         with self._lock:
             job = self.job(id)
@@ -125,22 +115,23 @@ class Jobs:
                 self.discard(id)
         self._pool.shutdown(cancel_futures=True)
 
-    def _run(self, job: Job, path: Path) -> None:
+    def _run(self, job: Job, path: Path, request: Request) -> None:
         def advance(phase: str, done: int, total: int) -> None:
-            self._set(job, phase=phase, done=done, total=total)
+            self._set(job, progress={"phase": phase, "done": done, "total": total})
 
-        with suppress(_StoppedError):
-            try:
-                self._set(job, state="running")
-                proposal = propose(self.inbox, path, job.request, Execution(self._workers, progress=advance))
-                self._set(job, proposal=proposal, preview=proposal.preview.to_json(), state="ready")
-                self._let_go_of_the_oldest()
-            except UserError as error:
-                self._set(job, state="failed", error=str(error))
-            except _StoppedError:
-                raise
-            except Exception as error:  # a job that ends without a word would be waited for
-                self._set(job, state="failed", error=f"it went wrong: {in_one_line(error)}")
+        try:
+            self._set(job, state="running")
+            proposal = propose(self.inbox, path, request, Execution(self._workers, progress=advance))
+            self._set(job, proposal=proposal, preview=proposal.to_json(), state="ready")
+            with self._lock:
+                for old in [one for one in self._jobs.values() if one.state == "ready"][:-MOST_READY]:
+                    self.discard(old.id, "newer previews have taken its room: look at a new one")
+        except _StoppedError:
+            pass
+        except Exception as error:  # a job that ends without a word would be waited for
+            why = str(error) if isinstance(error, UserError) else f"it went wrong: {in_one_line(error)}"
+            with suppress(_StoppedError):
+                self._set(job, state="failed", error=why)
 
     def _set(self, job: Job, **values: Any) -> None:
         with self._lock:
@@ -148,8 +139,3 @@ class Jobs:
                 raise _StoppedError
             for name, value in values.items():
                 setattr(job, name, value)
-
-    def _let_go_of_the_oldest(self) -> None:
-        with self._lock:
-            for job in [one for one in self._jobs.values() if one.state == "ready"][:-MOST_READY]:
-                self.discard(job.id, "newer previews have taken its room: look at a new one")

@@ -1,7 +1,7 @@
 """From labels to a better model: a change is proposed, shown on the inbox, then accepted or forgotten.
 
     proposed = propose(inbox, Path("part.mhpc"), Request("learn"))
-    proposed.preview.lost                   # labelled defects that are caught now and would pass
+    proposed.lost                           # labelled defects that are caught now and would pass
     accept(inbox, proposed)                 # the former model is kept: Request("undo") goes back to it
 
 Nothing is written before `accept`. Good parts that had been rejected are learnt as returned ones: picked because they
@@ -90,24 +90,31 @@ class Effect:
     after: Outcome
 
 
-@dataclass(frozen=True)
-class Preview:
-    """What a change would do to every labelled part, and to the threshold. Rates are those that are really promised.
+@dataclass(frozen=True, eq=False)
+class Proposal:
+    """A changed model, as its file, that waits for a yes; and what it would do to the threshold and to labelled parts.
 
-    `learnt` are the ids of parts that would be learnt now. `version` is the one that an "undo" goes back to.
+    Rates are those that are really promised. `new` are the parts that take part in the change. `version` is the one
+    that an "undo" goes back to.
     """
 
-    action: Action
+    path: Path
+    request: Request
+    content: bytes
     model_sha256: str
-    new_images: int
+    new: Sequence[Part]
     threshold_before: float
     threshold_after: float
     rate_before: float
     rate_after: float
-    effects: tuple[Effect, ...]
-    learnt: tuple[int, ...]
-    remarks: tuple[str, ...]
-    version: int | None = None
+    effects: Sequence[Effect]
+    remarks: Sequence[str]
+    version: int | None
+
+    @property
+    def learnt(self) -> Sequence[Part]:
+        """Parts that would be learnt now."""
+        return self.new if self.request.action == "learn" else ()
 
     @property
     def lost(self) -> list[Effect]:
@@ -118,14 +125,14 @@ class Preview:
     @property
     def outliers(self) -> list[Effect]:
         """Parts that would be learnt although they score far above the threshold."""
-        limit = FAR * self.threshold_before
-        return [one for one in self.effects if one.id in self.learnt and one.before.score > limit]
+        ids, limit = {one.id for one in self.learnt}, FAR * self.threshold_before
+        return [one for one in self.effects if one.id in ids and one.before.score > limit]
 
     @property
-    def warnings(self) -> tuple[str, ...]:
+    def warnings(self) -> list[str]:
         """What was noticed while the change was made, and what it would teach that it should not."""
         if not self.outliers:
-            return self.remarks
+            return [*self.remarks]
         worst = max(self.outliers, key=lambda one: one.before.score)
         which = worst.part or worst.name or f"part {worst.id}"
         times = worst.before.score / self.threshold_before
@@ -134,16 +141,28 @@ class Preview:
             f"{which}{more} scores far above the threshold, {times:.1f} times: once it is learnt, defects like that "
             "pass; leave out what is not certainly good"
         )
-        return (*self.remarks, told)
+        return [*self.remarks, told]
 
     def to_json(self) -> dict[str, Any]:
-        facts = {name: value for name, value in asdict(self).items() if name != "remarks"}
-        return facts | {
-            "warnings": [*self.warnings],
+        """All but the model and the parts themselves."""
+        plain = (
+            "model_sha256",
+            "threshold_before",
+            "threshold_after",
+            "rate_before",
+            "rate_after",
+            "version",
+        )
+        return {
+            "action": self.request.action,
+            **{name: getattr(self, name) for name in (*plain, "warnings")},
+            "new_images": len(self.new),
+            "learnt": [one.id for one in self.learnt],
+            "effects": [asdict(one) for one in self.effects],
             "outliers": [one.id for one in self.outliers],
+            "lost": [one.id for one in self.lost],
             "good": self._counts("good"),
             "defects": self._counts("defect"),
-            "lost": [one.id for one in self.lost],
         }
 
     def _counts(self, label: Label) -> dict[str, int]:
@@ -156,17 +175,6 @@ class Preview:
         }
 
 
-@dataclass(frozen=True, eq=False)
-class Proposal:
-    """A changed model, as its file, that waits for a yes; what it would do, and the parts that it would learn."""
-
-    path: Path
-    request: Request
-    content: bytes
-    preview: Preview
-    new: list[Part]
-
-
 def propose(
     inbox: Inbox, path: Path, request: Request, execution: Execution | None = None, *, scored: bool = True
 ) -> Proposal:
@@ -174,8 +182,7 @@ def propose(
     remarks: list[str] = []
     execution = replace(execution or Execution(), warn=remarks.append)
     sha256, before = loaded(path)
-    new: list[Part] = []
-    version = None
+    new, version = [], None
     if request.action == "undo":
         version, content = earlier_version(inbox.journal, path, request.version)
         after = Detector(from_bytes(content, f"version {version} of {path}"))
@@ -184,26 +191,14 @@ def propose(
     else:
         new = _chosen(inbox, path.stem, request, before)
         with temporary_folder() as temporary:
-            files = [(one, _written(inbox, one, temporary)) for one in new]
+            files = [(one, write_image(inbox, one, temporary)) for one in new]
             after = _changed(before, request, files, execution)
         after = _signed(after, len(before.history), str(learnt_of(path).resolve()), request)
         content = to_bytes(after.model)
-    effects = _effects(inbox, path.stem, before, after, execution) if scored else ()
-    learnt = new if request.action == "learn" else []
-    preview = Preview(
-        request.action,
-        sha256,
-        len(new),
-        before.threshold,
-        after.threshold,
-        before.calibration.expected_rate,
-        after.calibration.expected_rate,
-        effects,
-        tuple(one.id for one in learnt),
-        tuple(remarks),
-        version,
-    )
-    return Proposal(path, request, content, preview, learnt)
+    effects = _effects(inbox, path.stem, before, after, execution) if scored else []
+    thresholds = before.threshold, after.threshold
+    rates = before.calibration.expected_rate, after.calibration.expected_rate
+    return Proposal(path, request, content, sha256, new, *thresholds, *rates, effects, remarks, version)
 
 
 def accept(inbox: Inbox, proposal: Proposal) -> str:
@@ -214,19 +209,11 @@ def accept(inbox: Inbox, proposal: Proposal) -> str:
     path, request = proposal.path, proposal.request
 
     def write_learnt() -> None:
-        for part in proposal.new:
-            _written(inbox, part, learnt_of(path))
+        for part in proposal.learnt:
+            write_image(inbox, part, learnt_of(path))
 
-    return changed(
-        inbox.journal,
-        path,
-        proposal.content,
-        request.action,
-        instead_of=proposal.preview.model_sha256,
-        who=request.who,
-        note=request.note,
-        first=write_learnt,
-    )
+    signed = {"who": request.who, "note": request.note, "instead_of": proposal.model_sha256}
+    return changed(inbox.journal, path, proposal.content, request.action, first=write_learnt, **signed)
 
 
 def loaded(path: Path) -> tuple[str, Detector]:
@@ -238,8 +225,8 @@ def loaded(path: Path) -> tuple[str, Detector]:
 def file_name(part: Part) -> str:
     """A name for a part's image that no other image has and that is no more than a name.
 
-    >>> one = Part(7, "good", "", "../line 1/a*.PNG", None, None, None, "", "", "", "", "", "vial", "ab" * 32, 9)
-    >>> file_name(one)
+    >>> facts = {"id": 7, "label": "good", "part": "", "who": "", "at": "", "note": "", "model": "vial", "bytes": 9}
+    >>> file_name(Part(name="../line 1/a*.PNG", sha256="ab" * 32, **facts))
     'a_-abababab.png'
     """
     given = Path(part.name or part.part or "part")
@@ -279,7 +266,7 @@ def _changed(
     groups: dict[Any, list[Path]] = {}
     for part, file in files:
         name = request.name or part.note or "defect"
-        groups.setdefault(name if request.action == "teach" else part.was_rejected, []).append(file)
+        groups.setdefault(name if request.action == "teach" else part.verdict == "rejected", []).append(file)
     for group, images in sorted(groups.items()):
         if request.action == "teach":
             detector = detector.taught(images, name=group, execution=execution)
@@ -300,12 +287,12 @@ def _signed(detector: Detector, known: int, folder: str, request: Request) -> De
 
 def _effects(
     inbox: Inbox, model: str, before: Detector, after: Detector, execution: Execution
-) -> tuple[Effect, ...]:
+) -> list[Effect]:
     """Every labelled part under both models; one image at a time is in memory and on the disk."""
     effects, parts, learnt = [], inbox.parts(model), set(after.model.hashes)
     with temporary_folder() as temporary, execution.phase("score", len(parts)) as advance:
         for done, part in enumerate(parts, start=1):
-            file = _written(inbox, part, temporary)
+            file = write_image(inbox, part, temporary)
             # on one core each, as the service scores
             results = [detector.score_opened(detector.opened(file)) for detector in (before, after)]
             outcomes = (Outcome(one.score, one.verdict) for one in results)
@@ -314,10 +301,11 @@ def _effects(
             )
             file.unlink()
             advance(done)
-    return tuple(effects)
+    return effects
 
 
-def _written(inbox: Inbox, part: Part, folder: Path) -> Path:
+def write_image(inbox: Inbox, part: Part, folder: Path) -> Path:
+    """Write a part's image into a folder; the file."""
     file = folder / file_name(part)
     with atomic_path(file) as temporary:
         temporary.write_bytes(inbox.image(part.id))

@@ -153,7 +153,7 @@ async def set_threshold(name: str, request: Request, service: Known, jobs: Worki
     )
     if asked.preview:
         proposal = await to_thread(lambda: propose(jobs.inbox, served.path, wanted))
-        return JSONResponse(_preview(proposal.preview.to_json()))
+        return JSONResponse(_preview(proposal.to_json()))
     await _put(service, jobs, served.path, wanted, asked.instead_of)
     return JSONResponse(service.facts(service.models[name]))
 
@@ -212,7 +212,7 @@ async def _put(service: Service, jobs: Jobs, path: Path, wanted: Asked, instead_
 
     def made() -> None:
         proposal = propose(jobs.inbox, path, wanted, scored=False)
-        if proposal.preview.model_sha256 != instead_of:
+        if proposal.model_sha256 != instead_of:
             raise ModelChangedError(f"{path.name} is no longer the model that you have seen: look again")
         accept(jobs.inbox, proposal)
 

@@ -46,7 +46,7 @@ class Correction:
     note: str | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Labelled(Part):
     """A labelled part; `learnt` is whether the model that is served now has learnt from it."""
 
