@@ -137,7 +137,7 @@ def test_defects_are_never_learnt(path: Path, inbox: Inbox) -> None:
 
 def test_teaching_names_defects_once(path: Path, inbox: Inbox, tmp_path: Path) -> None:
     proposal = propose(inbox, path, Request("teach", name="noise", who="Ada"))
-    assert proposal.new_images == 1 and proposal.to_json()["defects"]["right_after"] == 1
+    assert len(proposal.new) == 1 and proposal.to_json()["defects"]["right_after"] == 1
     accept(inbox, proposal)
     taught = Detector.load(path)
     assert taught.model.defects is not None and set(taught.model.defects.names) == {"noise"}
