@@ -83,7 +83,7 @@ class Line:
 
     def _each(self, seconds: float) -> Iterator[int]:
         """Numbers at a steady pace, until the end."""
-        began = time.monotonic()
+        began = time.monotonic() + seconds
         for n in itertools.count():
             time.sleep(max(0.0, began + n * seconds - time.monotonic()))
             if time.monotonic() > self.end:

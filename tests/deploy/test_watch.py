@@ -126,6 +126,24 @@ def test_only_complete_files_are_taken(inbox: Path, tmp_path: Path) -> None:
     assert [file.name for file in told.complete()] == ["a.png"]
 
 
+def test_a_name_that_comes_again_and_again_costs_no_more_each_time(
+    inbox: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    true = Journal.place_is_taken
+    monkeypatch.setattr(
+        Journal, "place_is_taken", lambda self, place: asked.append(place) or true(self, place)
+    )
+    journal, out = Journal(tmp_path / "journal.sqlite"), tmp_path / "out"
+    line = Line(inbox, out, sort=True, settle=0)
+    watch = Watch(line, journal, lambda path, part: {"verdict": "passed"}, Status(print), once=True)
+    for _ in range(6):
+        (inbox / "a.png").write_bytes(b"x")
+        list(watch.answers())
+    assert (out / "passed/a.png").exists() and (out / "passed/a-5.png").exists()
+    assert len([place for place in asked if place.startswith("passed/a")]) == 1 + 2 * 5
+
+
 class KilledError(BaseException):
     """As a kill: nothing that comes after it is done."""
 

@@ -25,8 +25,7 @@ from mhpatchcore.runtime.parallel import ordered_map
 from mhpatchcore.runtime.system import lock as lock_file
 
 JOURNAL, LOCK = "watch.sqlite", ".watch.lock"
-# how programs call files that they have not finished
-TEMPORARY = (".tmp", ".temp", ".part", ".partial", ".crdownload", ".filepart", "~")
+ENDINGS = tuple(SUFFIXES)
 FOLDERS = {"passed": "passed", "rejected": "rejected", "no threshold": "unjudged"}
 BROKEN = "broken"  # the folder of files that could not be read, which are rejected too
 COLUMNS = (
@@ -63,11 +62,6 @@ class Line:
             )
 
 
-def _is_image(name: str) -> bool:
-    name = name.lower()
-    return Path(name).suffix in SUFFIXES and not name.startswith((".", "~")) and not name.endswith(TEMPORARY)
-
-
 def _facts(path: Path) -> tuple[int, int]:
     """What tells a file from a later one of its name."""
     facts = path.stat()
@@ -87,7 +81,9 @@ class Watch:
     stop: Event = field(default_factory=Event)
 
     def __post_init__(self) -> None:
+        self._known: set[Arrived] = set()  # files that were judged, and are still there
         self._since: dict[Arrived, float] = {}  # from when on each new file has been as it is
+        self._numbers: dict[Path, int] = {}  # the last one of a name that comes again and again
 
     def finish_earlier(self) -> int:
         """Do what an earlier run has judged but not finished; how many files that were."""
@@ -138,7 +134,9 @@ class Watch:
     def complete(self, at: float | None = None) -> list[Arrived]:
         """Files that can be judged now, the oldest first; `at` is the time by a clock that never goes back."""
         at = monotonic() if at is None else at
-        here = {file for file in self._files() if not self.journal.knows(file)}
+        files = set(self._files())
+        self._known = {file for file in files if file in self._known or self.journal.knows(file)}
+        here = files - self._known
         self._since = {file: self._since.get(file, at) for file in here}
         if self.line.done:
             ready = [file for file in here if (self.line.inbox / f"{file.name}{self.line.done}").exists()]
@@ -150,18 +148,23 @@ class Watch:
         """Whether it has been as it is for so long that nobody writes it any more."""
         return monotonic() - self._since.get(file, -1e9) >= PATIENCE * self.line.settle
 
-    def _files(self) -> Iterator[Arrived]:
-        for place, folders, names in os.walk(self.line.inbox, onerror=self._unreachable):
-            folders[:] = [name for name in folders if not name.startswith(".")]
-            for path in (Path(place, name) for name in names if _is_image(name)):
+    def _files(self, place: str = "") -> Iterator[Arrived]:
+        """The images in the inbox, or in a folder of it; one that is inside may go, or be somebody else's."""
+        try:
+            entries = [*os.scandir(self.line.inbox / place)]
+        except (FileNotFoundError, PermissionError):
+            if place:
+                return
+            raise
+        for entry in entries:
+            name = entry.name.lower()
+            if entry.is_dir(follow_symlinks=False):
+                if not name.startswith("."):
+                    yield from self._files(f"{place}{entry.name}/")
+            elif name.endswith(ENDINGS) and not name.startswith((".", "~")):
                 with suppress(OSError):  # it is gone again
-                    yield Arrived(path.relative_to(self.line.inbox).as_posix(), *_facts(path))
-
-    def _unreachable(self, error: OSError) -> None:
-        """A subfolder may go, or be somebody else's; what else fails concerns the whole inbox."""
-        is_inner = Path(error.filename) != self.line.inbox
-        if not (is_inner and isinstance(error, FileNotFoundError | PermissionError)):
-            raise error
+                    facts = entry.stat()
+                    yield Arrived(f"{place}{entry.name}", facts.st_size, facts.st_mtime_ns)
 
     def _outcome(self, file: Arrived) -> dict[str, Any] | ImageError | UnavailableError:
         """What the judge says of a file; one that is away is asked again until it answers."""
@@ -199,11 +202,13 @@ class Watch:
         own = Path(file.name)
         folder = BROKEN if "reason" in answer else FOLDERS[answer["verdict"]]
         base = own.with_suffix("") if not self.line.sort else folder / own.with_suffix("")
-        for number in count():
+        for number in count(self._numbers.get(base, 0)):
             place = base.with_name(f"{base.name}-{number}" if number else base.name).as_posix()
             files = (self.line.outbox / f"{place}{suffix}" for suffix in (".json", own.suffix))
             if not self.journal.place_is_taken(place) and not any(one.exists() for one in files):
                 break
+        if number:
+            self._numbers[base] = number
         return place
 
     def _finish(self, judged: Judged) -> None:
