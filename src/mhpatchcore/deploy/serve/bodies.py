@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
-from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
@@ -23,9 +21,11 @@ from mhpatchcore.deploy.serve.pool import Limits, Pool
 from mhpatchcore.deploy.serve.refusals import Refused, busy, described, too_large, unreadable
 from mhpatchcore.errors import ImageTooLargeError, UserError
 from mhpatchcore.inputs.decode import open_image
+from mhpatchcore.inputs.files import FetchedFile
 from mhpatchcore.runtime.arrays import Array
 from mhpatchcore.runtime.texts import without_paths
 
+SENT = "<the image that was sent>"
 # the last is what `curl --data-binary` says of any file
 BINARY = ("application/octet-stream", "binary/octet-stream", "application/x-www-form-urlencoded")
 LONGEST = 200  # letters of a name, and of a caller's id
@@ -60,22 +60,13 @@ class Sent:
 
 
 @contextmanager
-def as_source(content: bytes | Array) -> Iterator[Path | Array]:
-    """What the readers of images take. Bytes become a file that is in memory alone, with a path while it is needed."""
-    if isinstance(content, np.ndarray):
-        yield content
-        return
-    handle = os.memfd_create("image")
-    try:
-        with open(handle, "wb", closefd=False) as file:
-            file.write(content)
-        yield Path(f"/proc/self/fd/{handle}")
-    finally:
-        os.close(handle)
+def as_source(content: bytes | Array) -> Iterator[FetchedFile | Array]:
+    """What the readers of images take; bytes become a file that is in memory alone."""
+    yield content if isinstance(content, np.ndarray) else FetchedFile(SENT, content)
 
 
 @contextmanager
-def readable(sent: Sent, most_pixels: int) -> Iterator[Path | Array]:
+def readable(sent: Sent, most_pixels: int) -> Iterator[FetchedFile | Array]:
     """`as_source`, if it has not too many pixels; what the readers then say of it is said of its name."""
     if not sent.size:
         raise unreadable("the body is empty: send an image")
@@ -92,7 +83,7 @@ def readable(sent: Sent, most_pixels: int) -> Iterator[Path | Array]:
             raise refused(str(without_paths(str(error).replace(str(source), sent.name)))) from error
 
 
-def _size(source: Path | Array) -> tuple[int, int]:
+def _size(source: FetchedFile | Array) -> tuple[int, int]:
     """Height and width; 0 of what is no image, of which decoding says what is wrong."""
     if isinstance(source, np.ndarray):
         return source.shape[0], source.shape[1]

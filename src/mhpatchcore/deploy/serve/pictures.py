@@ -11,7 +11,6 @@ import io
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from threading import Lock
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
@@ -26,6 +25,7 @@ from mhpatchcore.deploy.serve.refusals import Refused, unknown
 from mhpatchcore.deploy.serve.registry import Served
 from mhpatchcore.deploy.serve.service import Part, Service
 from mhpatchcore.detector import Detector
+from mhpatchcore.inputs.files import FetchedFile
 from mhpatchcore.inputs.loading import load_pixels
 from mhpatchcore.inspection.drift import typical_file
 from mhpatchcore.inspection.evidence import Evidence, explain
@@ -167,7 +167,7 @@ def _evidence_json(part: Part, served: Served) -> bytes:
     return json.dumps(facts).encode()
 
 
-def _explained(part: Part, source: Path | Array, served: Served) -> tuple[Result, Evidence]:
+def _explained(part: Part, source: FetchedFile | Array, served: Served) -> tuple[Result, Evidence]:
     """The image as the model that is served now sees it, which may be a later one than it was judged by."""
     detector, result = served.detector, part.result
     if result is None or part.answer["sha256"] != served.sha256:

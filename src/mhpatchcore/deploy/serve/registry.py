@@ -23,7 +23,7 @@ from mhpatchcore.deploy.serve.refusals import unknown
 from mhpatchcore.detector import Detector
 from mhpatchcore.errors import ModelFileError, UserError
 from mhpatchcore.model.file import check_file, to_bytes
-from mhpatchcore.runtime.parallel import give_back
+from mhpatchcore.runtime.system import give_back, path_of_open
 from mhpatchcore.runtime.texts import without_paths
 
 SUFFIX = ".mhpc"
@@ -178,7 +178,7 @@ def load_served(name: str, path: Path) -> Served:
     check_file(path)
     try:
         with path.open("rb") as file:
-            opened = Path(f"/proc/self/fd/{file.fileno()}")
+            opened = path_of_open(file, path)
             stamp, sha256 = _stamp(opened), hashlib.file_digest(file, "sha256").hexdigest()
             detector = Detector.load(opened)
             detector.runtime.warm_up()
