@@ -162,7 +162,7 @@ def _changed(model: Path, request: Request, inbox: Path | None, run: Run, write:
     """Propose a change, show it, and put it into use if that was asked for."""
     box = inbox_of(model, inbox)
     proposal = propose(box, model, request, run.execution)
-    for message in proposal.warnings:
+    for message in proposal.preview.warnings:
         warn(message)
     sha256 = accept(box, proposal) if write else None
     done = (
@@ -170,8 +170,8 @@ def _changed(model: Path, request: Request, inbox: Path | None, run: Run, write:
         if write
         else f"not written; `mhpatchcore inbox {request.action} {model}` does it"
     )
-    facts = proposal.to_json() | {"model": str(model), "written": write, "sha256": sha256}
-    return Answer(facts, [*preview_lines(proposal), done])
+    facts = asdict(proposal.preview) | {"model": str(model), "written": write, "sha256": sha256}
+    return Answer(facts, [*preview_lines(proposal.preview), done])
 
 
 def _chosen(ids: Sequence[int] | None) -> tuple[int, ...] | None:

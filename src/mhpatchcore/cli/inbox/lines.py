@@ -13,7 +13,7 @@ import typer
 from mhpatchcore.cli.console import counted, printable
 from mhpatchcore.deploy.inbox import Inbox, Part
 from mhpatchcore.deploy.inbox.journal import Change
-from mhpatchcore.deploy.inbox.proposals import Effect, Proposal
+from mhpatchcore.deploy.inbox.proposals import Effect, Preview
 from mhpatchcore.deploy.inbox.versions import Version
 from mhpatchcore.model.file import check_file
 
@@ -42,26 +42,24 @@ def who_says(given: str | None) -> str:
         return str(os.getuid())
 
 
-def preview_lines(preview: Proposal) -> Iterator[str]:
+def preview_lines(preview: Preview) -> Iterator[str]:
     """What a change would do to every labelled part, and to the threshold."""
     for one in preview.effects:
         yield _effect_line(one)
-    counts = preview.to_json()
-    good, defects = counts["good"], counts["defects"]
-    if preview.request.action == "learn":
-        yield f"learns      {counted(len(preview.new), 'good part')}"
+    good, defects = preview.good, preview.defects
+    if preview.action == "learn":
+        yield f"learns      {counted(preview.new_images, 'good part')}"
     if preview.version is not None:
         yield f"goes back   to version {preview.version}"
     yield (
         f"threshold   {preview.threshold_before:.4g} → {preview.threshold_after:.4g}, "
         f"about {preview.rate_before:.2%} → {preview.rate_after:.2%} of good parts exceed it"
     )
-    yield f"good parts  {good['right_before']} → {good['right_after']} of {good['parts']} pass"
-    yield (
-        f"defects     {defects['right_before']} → {defects['right_after']} of {defects['parts']} are caught"
-    )
-    for one in preview.lost:
-        yield f"            {printable(one.name)} ({one.id}) would no longer be caught"
+    yield f"good parts  {good.right_before} → {good.right_after} of {good.parts} pass"
+    yield f"defects     {defects.right_before} → {defects.right_after} of {defects.parts} are caught"
+    for one in preview.effects:
+        if one.id in preview.lost:
+            yield f"            {printable(one.name)} ({one.id}) would no longer be caught"
 
 
 def _effect_line(effect: Effect) -> str:

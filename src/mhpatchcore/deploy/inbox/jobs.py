@@ -14,15 +14,16 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import RLock
-from typing import Any
+from typing import Any, Literal
 
 from mhpatchcore.deploy.inbox import Inbox
-from mhpatchcore.deploy.inbox.proposals import Action, Proposal, Request, accept, propose
+from mhpatchcore.deploy.inbox.proposals import Action, Preview, Proposal, Request, accept, propose
 from mhpatchcore.errors import UserError, in_one_line
 from mhpatchcore.fitting.execution import Execution
 
 MOST_JOBS = 100  # that are remembered
 MOST_READY = 4  # whose models are kept
+State = Literal["queued", "running", "ready", "accepting", "accepted", "discarded", "failed"]
 OVER = ("accepted", "discarded", "failed")
 
 
@@ -40,20 +41,16 @@ class NotReadyError(UserError):
 
 @dataclass
 class Job:
-    """One proposal on its way; `progress` tells how far it is."""
+    """A proposal: queued, running, ready, then accepted or discarded; or failed. Once ready it has a `preview`."""
 
     id: str
     model: str
     action: Action
-    state: str = "queued"
+    state: State = "queued"
     progress: dict[str, int | str] = field(default_factory=lambda: {"phase": "", "done": 0, "total": 0})
     error: str | None = None
     sha256: str | None = None
-    preview: dict[str, Any] | None = None
-    proposal: Proposal | None = field(default=None, repr=False)
-
-    def to_json(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "proposal"}
+    preview: Preview | None = None
 
 
 class Jobs:
@@ -62,6 +59,7 @@ class Jobs:
     def __init__(self, inbox: Inbox, workers: int = 1) -> None:
         self.inbox, self._workers = inbox, workers
         self._jobs: dict[str, Job] = {}
+        self._proposals: dict[str, Proposal] = {}  # of jobs that are ready
         self._lock = RLock()
         self._pool = ThreadPoolExecutor(1, "inbox")
 
@@ -87,17 +85,17 @@ class Jobs:
             job = self.job(id)
             if job.state == "accepted":
                 return job
-            if job.state != "ready" or job.proposal is None:
+            if job.state != "ready":
                 raise NotReadyError(
                     f"job {id} is {job.state}: {job.error or 'only one that is ready can be accepted'}"
                 )
             job.state = "accepting"
         try:
-            sha256 = accept(self.inbox, job.proposal)
+            sha256 = accept(self.inbox, self._proposals[id])
         except BaseException:
             job.state = "ready"  # and can be tried again
             raise
-        self._set(job, state="accepted", sha256=sha256, proposal=None)
+        self._set(job, state="accepted", sha256=sha256)
         return job
 
     def discard(self, id: str, why: str | None = None) -> Job:
@@ -105,7 +103,7 @@ class Jobs:
         with self._lock:
             job = self.job(id)
             if job.state not in (*OVER, "accepting"):
-                self._set(job, state="discarded", error=why, proposal=None)
+                self._set(job, state="discarded", error=why)
             return job
 
     def close(self) -> None:
@@ -122,8 +120,9 @@ class Jobs:
         try:
             self._set(job, state="running")
             proposal = propose(self.inbox, path, request, Execution(self._workers, progress=advance))
-            self._set(job, proposal=proposal, preview=proposal.to_json(), state="ready")
             with self._lock:
+                self._set(job, preview=proposal.preview, state="ready")
+                self._proposals[job.id] = proposal
                 for old in [one for one in self._jobs.values() if one.state == "ready"][:-MOST_READY]:
                     self.discard(old.id, "newer previews have taken its room: look at a new one")
         except _StoppedError:
@@ -139,3 +138,5 @@ class Jobs:
                 raise _StoppedError
             for name, value in values.items():
                 setattr(job, name, value)
+            if job.state in OVER:
+                self._proposals.pop(job.id, None)

@@ -1,7 +1,7 @@
 """From labels to a better model: a change is proposed, shown on the inbox, then accepted or forgotten.
 
     proposed = propose(inbox, Path("part.mhpc"), Request("learn"))
-    proposed.lost                           # labelled defects that are caught now and would pass
+    proposed.preview.lost                   # labelled defects that are caught now and would pass
     accept(inbox, proposed)                 # the former model is kept: Request("undo") goes back to it
 
 Nothing is written before `accept`. Good parts that had been rejected are learnt as returned ones: picked because they
@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -70,9 +70,6 @@ class Outcome:
     score: float
     verdict: str
 
-    def is_right(self, label: Label) -> bool:
-        return (self.verdict == "rejected") == (label == "defect")
-
 
 @dataclass(frozen=True)
 class Effect:
@@ -90,89 +87,50 @@ class Effect:
     after: Outcome
 
 
+@dataclass(frozen=True)
+class Counts:
+    """How many labelled parts of a kind are judged rightly: good ones that pass, or defects that are rejected."""
+
+    parts: int
+    right_before: int
+    right_after: int
+
+
+@dataclass(frozen=True)
+class Preview:
+    """What a change would do: to the threshold, and to every labelled part (`effects`).
+
+    Rates are those that are really promised. `learnt` are the ids of parts that would be learnt; `outliers` those that
+    score far above the threshold; `lost` defects that are caught now and would pass. `version` is the one that an
+    "undo" goes back to.
+    """
+
+    action: Action
+    model_sha256: str
+    version: int | None
+    new_images: int
+    threshold_before: float | None
+    threshold_after: float | None
+    rate_before: float
+    rate_after: float
+    effects: list[Effect]
+    good: Counts
+    defects: Counts
+    learnt: list[int]
+    outliers: list[int]
+    lost: list[int]
+    warnings: list[str]
+
+
 @dataclass(frozen=True, eq=False)
 class Proposal:
-    """A changed model, as its file, that waits for a yes; and what it would do to the threshold and to labelled parts.
-
-    Rates are those that are really promised. `new` are the parts that take part in the change. `version` is the one
-    that an "undo" goes back to.
-    """
+    """A changed model, as its file, that waits for a yes; what it would do, and the parts that it has learnt."""
 
     path: Path
     request: Request
     content: bytes
-    model_sha256: str
-    new: Sequence[Part]
-    threshold_before: float
-    threshold_after: float
-    rate_before: float
-    rate_after: float
-    effects: Sequence[Effect]
-    remarks: Sequence[str]
-    version: int | None
-
-    @property
-    def learnt(self) -> Sequence[Part]:
-        """Parts that would be learnt now."""
-        return self.new if self.request.action == "learn" else ()
-
-    @property
-    def lost(self) -> list[Effect]:
-        """Defects that are caught now and would pass."""
-        defects = [one for one in self.effects if one.label == "defect"]
-        return [one for one in defects if one.before.is_right("defect") and not one.after.is_right("defect")]
-
-    @property
-    def outliers(self) -> list[Effect]:
-        """Parts that would be learnt although they score far above the threshold."""
-        ids, limit = {one.id for one in self.learnt}, FAR * self.threshold_before
-        return [one for one in self.effects if one.id in ids and one.before.score > limit]
-
-    @property
-    def warnings(self) -> list[str]:
-        """What was noticed while the change was made, and what it would teach that it should not."""
-        if not self.outliers:
-            return [*self.remarks]
-        worst = max(self.outliers, key=lambda one: one.before.score)
-        which = worst.part or worst.name or f"part {worst.id}"
-        times = worst.before.score / self.threshold_before
-        more = f" (and {len(self.outliers) - 1} more)" if len(self.outliers) > 1 else ""
-        told = (
-            f"{which}{more} scores far above the threshold, {times:.1f} times: once it is learnt, defects like that "
-            "pass; leave out what is not certainly good"
-        )
-        return [*self.remarks, told]
-
-    def to_json(self) -> dict[str, Any]:
-        """All but the model and the parts themselves."""
-        plain = (
-            "model_sha256",
-            "threshold_before",
-            "threshold_after",
-            "rate_before",
-            "rate_after",
-            "version",
-        )
-        return {
-            "action": self.request.action,
-            **{name: getattr(self, name) for name in (*plain, "warnings")},
-            "new_images": len(self.new),
-            "learnt": [one.id for one in self.learnt],
-            "effects": [asdict(one) for one in self.effects],
-            "outliers": [one.id for one in self.outliers],
-            "lost": [one.id for one in self.lost],
-            "good": self._counts("good"),
-            "defects": self._counts("defect"),
-        }
-
-    def _counts(self, label: Label) -> dict[str, int]:
-        """Good parts that pass, or defects that are caught."""
-        these = [one for one in self.effects if one.label == label]
-        return {
-            "parts": len(these),
-            "right_before": sum(one.before.is_right(label) for one in these),
-            "right_after": sum(one.after.is_right(label) for one in these),
-        }
+    preview: Preview
+    learnt: list[Part]
 
 
 def propose(
@@ -195,10 +153,29 @@ def propose(
             after = _changed(before, request, files, execution)
         after = _signed(after, len(before.history), str(learnt_of(path).resolve()), request)
         content = to_bytes(after.model)
+    learnt = new if request.action == "learn" else []
     effects = _effects(inbox, path.stem, before, after, execution) if scored else []
-    thresholds = before.threshold, after.threshold
-    rates = before.calibration.expected_rate, after.calibration.expected_rate
-    return Proposal(path, request, content, sha256, new, *thresholds, *rates, effects, remarks, version)
+    ids, limit = [one.id for one in learnt], FAR * before.threshold
+    outliers = [one for one in effects if one.id in ids and one.before.score > limit]
+    defects = [one for one in effects if one.label == "defect" and one.before.verdict == "rejected"]
+    preview = Preview(
+        action=request.action,
+        model_sha256=sha256,
+        version=version,
+        new_images=len(new),
+        threshold_before=before.threshold,
+        threshold_after=after.threshold,
+        rate_before=before.calibration.expected_rate,
+        rate_after=after.calibration.expected_rate,
+        effects=effects,
+        good=_counts(effects, "good"),
+        defects=_counts(effects, "defect"),
+        learnt=ids,
+        outliers=[one.id for one in outliers],
+        lost=[one.id for one in defects if one.after.verdict != "rejected"],
+        warnings=remarks + _warnings(outliers, before.threshold),
+    )
+    return Proposal(path, request, content, preview, learnt)
 
 
 def accept(inbox: Inbox, proposal: Proposal) -> str:
@@ -212,7 +189,7 @@ def accept(inbox: Inbox, proposal: Proposal) -> str:
         for part in proposal.learnt:
             write_image(inbox, part, learnt_of(path))
 
-    signed = {"who": request.who, "note": request.note, "instead_of": proposal.model_sha256}
+    signed = {"who": request.who, "note": request.note, "instead_of": proposal.preview.model_sha256}
     return changed(inbox.journal, path, proposal.content, request.action, first=write_learnt, **signed)
 
 
@@ -302,6 +279,27 @@ def _effects(
             file.unlink()
             advance(done)
     return effects
+
+
+def _counts(effects: Sequence[Effect], label: Label) -> Counts:
+    these = [one for one in effects if one.label == label]
+    verdicts = [one.before.verdict for one in these], [one.after.verdict for one in these]
+    return Counts(
+        len(these), *(sum((one == "rejected") == (label == "defect") for one in some) for some in verdicts)
+    )
+
+
+def _warnings(outliers: Sequence[Effect], threshold: float) -> list[str]:
+    """What learning these would teach that it should not."""
+    if not outliers:
+        return []
+    worst = max(outliers, key=lambda one: one.before.score)
+    which = worst.part or worst.name or f"part {worst.id}"
+    more = f" (and {len(outliers) - 1} more)" if len(outliers) > 1 else ""
+    return [
+        f"{which}{more} scores far above the threshold, {worst.before.score / threshold:.1f} times: once it is learnt, "
+        "defects like that pass; leave out what is not certainly good"
+    ]
 
 
 def write_image(inbox: Inbox, part: Part, folder: Path) -> Path:
