@@ -16,8 +16,8 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx import TensorProto
 
+from mhpatchcore.backbone.custom import check_harmless
 from mhpatchcore.backbone.descriptors import LOCAL
-from mhpatchcore.backbone.safety import check_harmless
 from mhpatchcore.config import Config
 from mhpatchcore.inputs.decode import MOST_PIXELS
 from mhpatchcore.inputs.loading import MEASURES
