@@ -34,9 +34,7 @@ from mhpatchcore.calibration.deciding_patches import DecidingPatches
 from mhpatchcore.errors import UserError
 from mhpatchcore.runtime.arrays import Doubles, Floats, Indices
 
-MOST_DECIDING = (
-    100  # images whose deciding patches a model keeps: those of the tail, which make the threshold
-)
+MOST_DECIDING = 100  # images whose deciding patches a model keeps: those that make the threshold
 NINE_OF_TEN = (0.05, 0.95)
 NOTHING = 1e-4  # a rate that no line could tell from none
 LIKENESS_SHARE = 0.1  # of the false alarms is left for good parts that look like a known defect
