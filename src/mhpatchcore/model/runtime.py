@@ -27,7 +27,8 @@ from mhpatchcore.model.value import Model, Scale
 from mhpatchcore.result import Result
 from mhpatchcore.results import Results
 from mhpatchcore.runtime.arrays import Array, Mask
-from mhpatchcore.runtime.parallel import Memoised, available_cores, one_blas_thread, ordered_map
+from mhpatchcore.runtime.parallel import Memoised, one_blas_thread, ordered_map
+from mhpatchcore.runtime.system import available_cores
 from mhpatchcore.scoring.graph import Head
 from mhpatchcore.scoring.known_defects import likenesses
 from mhpatchcore.scoring.maps import ViewScores
