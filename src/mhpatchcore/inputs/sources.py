@@ -136,7 +136,7 @@ def _each(source: Any, passed_over: list[str]) -> Iterator[Found]:
         raise UserError("one array or one file is one image: give a list of them")
     elif callable(source):
         yield from _each(source(), passed_over)
-    elif isinstance(source, Iterable):
+    elif isinstance(source, Iterable) and not isinstance(source, io.TextIOBase):
         for one in source:
             loose = _loose_image(one)
             if isinstance(one, str | Path):
