@@ -16,9 +16,8 @@ from mhpatchcore.config import SEEN, THRESHOLD, Config
 from mhpatchcore.inputs.checks import Suggestion, normals_among
 from mhpatchcore.inputs.sources import gather
 from mhpatchcore.inputs.window import Window
-from mhpatchcore.inspection.look import Look
+from mhpatchcore.inspection.look import Look, suggestions
 from mhpatchcore.inspection.look import look as looked_at
-from mhpatchcore.inspection.suggestions import shown_by_a_pixel, suggestions
 
 NAMED = 3
 
@@ -64,13 +63,13 @@ def _lines(found: Look, suggested: Sequence[Suggestion], report: Path | None) ->
     window = found.config.window
     yield f"  values      {window.note if isinstance(window, Window) else window}"
     views = ", ".join(map(str, found.config.sizes))
-    yield f"  views       {views}: a pixel of the finest shows {shown_by_a_pixel(found)}"
+    yield f"  views       {views}: a pixel of the finest shows {found.shown_by_a_pixel}"
     for group in found.duplicates[:NAMED]:
         yield f"  duplicates  {', '.join(map(printable, group[:NAMED]))}{_more(len(group))}"
     if len(found.duplicates) > NAMED:
         yield f"              and {counted(len(found.duplicates) - NAMED, 'further group')}"
-    for one in found.broken[:NAMED]:
-        yield f"  broken      {one.why}"
+    for why in list(found.broken.values())[:NAMED]:
+        yield f"  broken      {why}"
     if len(found.broken) > NAMED:
         yield f"              and {counted(len(found.broken) - NAMED, 'further image')}"
     if suggested:
