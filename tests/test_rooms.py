@@ -52,7 +52,7 @@ LATE = {
 DOORS = {
     ("detector", "deploy.export"),
     ("detector", "evaluation.evaluate"),
-    ("detector", "report.notebook"),
+    ("detector", "report.fit"),
     ("inspection.evidence", "report.evidence"),
     ("result", "report.drawing"),
 }

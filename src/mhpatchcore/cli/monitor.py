@@ -58,10 +58,11 @@ def monitor(
     learnt = detector.model.measures if known is None else known.measures
     camera = camera_drift(now.measures, learnt, significance)
     if plot is not None:
-        from mhpatchcore.report.drift import write_plot
+        from mhpatchcore.report.figures import drift_figure, write_plot
 
         before = detector.calibration.scores if known is None else known.scores
-        write_plot(plot, now.scores, before, drift, _pictures(detector, camera, now.images[-1]))
+        pictures = _pictures(detector, camera, now.images[-1])
+        write_plot(plot, drift_figure(now.scores, before, drift, pictures))
     facts = drift.to_json() | {"camera": camera.to_json(), "plot": plot and str(plot)}
     lines = [drift.verdict, camera.verdict, *_lines(drift, threshold)]
     drifted = drift.is_drift or camera.is_drift

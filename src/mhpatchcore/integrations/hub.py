@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from mhpatchcore.detector import Detector
 from mhpatchcore.errors import UserError, in_one_line
 from mhpatchcore.model.file import to_bytes
-from mhpatchcore.report import wording
+from mhpatchcore.report.page import provenance, threshold_promise
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
@@ -92,7 +92,7 @@ def card(detector: Detector, repository: str, license: str = "other") -> str:
     license
         The licence of the model, by the hub's names.
     """
-    facts = "\n".join(f"| {name} | {value} |" for name, value in wording.provenance(detector))
+    facts = "\n".join(f"| {name} | {value} |" for name, value in provenance(detector))
     return f"""---
 library_name: mhpatchcore
 license: {license}
@@ -101,7 +101,7 @@ tags: [anomaly-detection, visual-inspection, patchcore]
 ---
 # {detector.model.product or repository}
 
-Finds defects on images of parts like those it has learnt. {wording.threshold_promise(detector.calibration)}
+Finds defects on images of parts like those it has learnt. {threshold_promise(detector.calibration)}
 
 ```python
 from mhpatchcore.integrations.hub import from_hub
