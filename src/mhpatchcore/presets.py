@@ -25,7 +25,7 @@ class Preset:
 
 
 # The paper's network. The hash of these weights is not known beforehand, so they are not pinned in
-# `backbone/weights.py`: they are used as the hub gives them, and every model and row of results records their SHA-256.
+# `backbone/building.py`: they are used as the hub gives them, and every model and row of results records their SHA-256.
 WIDE_RESNET: dict[str, Any] = {
     "backbone": "wide_resnet50_2",
     "tag": "tv2_in1k",

@@ -21,9 +21,8 @@ from mhpatchcore.errors import ImageError
 from mhpatchcore.fitting.fit import shaped
 from mhpatchcore.inputs.checks import Seen, Suggestion, odd_images, unlike_good_parts
 from mhpatchcore.inputs.decode import VIDEO, decoded, header_of
-from mhpatchcore.inputs.files import MOST_FRAMES
+from mhpatchcore.inputs.files import MOST_FRAMES, is_frame
 from mhpatchcore.inputs.loading import load_image
-from mhpatchcore.inputs.sequences import is_frame
 from mhpatchcore.inputs.sources import Gathered, ImageLike, fetched, spread
 from mhpatchcore.inputs.views import MOST_ASPECT, whole_view
 from mhpatchcore.inputs.window import SAMPLE, Window, learnt_window
