@@ -87,13 +87,13 @@ def best_marked(values: Sequence[float | None], digits: int, higher: bool = True
     return [("–", False) if v is None else (f"{v:.{digits}f}", v == best) for v in rounded]
 
 
-def signed(value: float, digits: int = 3) -> str:
+def signed(value: float) -> str:
     """
     >>> signed(0.0123), signed(-0.002), signed(-0.0002)
     ('+0.012', '−0.002', '0.000')
     """
-    text = f"{value:+.{digits}f}".replace("-", "−")
-    return text if float(f"{value:.{digits}f}") else text[1:]
+    text = f"{value:+.3f}".replace("-", "−")
+    return text if float(f"{value:.3f}") else text[1:]
 
 
 def write_formats(

@@ -1,26 +1,19 @@
 """Has the line changed? Recent images against those that the model has learnt from, by their scores and by the camera.
 
-**Scores.** Compared with the normal images that the threshold was made from. Production holds defects too, so a plain
-comparison would call every bad batch a drift. Compared are therefore the images that pass, with the reference images
-that pass, by the two-sample Kolmogorov–Smirnov test: defects that are rejected do not count, and whatever happens to
+**Scores.** Production holds defects too, so a plain comparison would call every bad batch a drift. Compared are the
+images that pass, with the reference images that pass, by the two-sample Kolmogorov–Smirnov test: whatever happens to
 good parts (light, focus, a new supplier) moves them. If most images are rejected there is little left to compare, and
 that alone is a drift. How many are rejected is a question of its own, answered by the binomial test against the rate
 that the threshold promises.
 
 Cross-image calibration scores are those of images whose own rows are taken out of the bank, with nothing put in their
-place. Images from the line meet the whole bank and score a little lower. Against such a reference only a shift up
+place. Images from the line meet the whole bank and score a little lower, so against such a reference only a shift up
 means anything; a reference of images that the model has not learnt from shows both.
 
 **The camera.** Scores hardly move while a lamp fades or a fixture slips, until good parts are rejected. The images
-themselves tell it earlier, and tell what it is. A measure has changed if all of this holds:
-
-- The two groups differ by more than chance (Mann–Whitney). With m measures each is tested at 1/m of the significance,
-  so that unchanged images are called changed no more often than it says.
-- The median of the recent images lies outside of the middle 80 % of the learnt ones: a model has learnt what lies
-  within.
-- The median has moved by a share that matters (MATTERS).
-
-Medians do not mind some defects among the recent images.
+show it earlier, and show what it is. A measure has changed if the two groups differ by more than chance
+(Mann–Whitney; with m measures each is tested at 1/m of the significance), the median of the recent images lies outside
+of the middle 80 % of the learnt ones, and it has moved by a share that matters (MATTERS).
 """
 
 from __future__ import annotations
@@ -42,7 +35,6 @@ from mhpatchcore.runtime.arrays import Doubles
 SIGNIFICANCE = 0.01
 MOST = 0.5
 MIDDLE = (0.1, 0.9)
-# the share of the learnt median by which one must move; a part in the middle of 400 pixels moves by 4
 # of each measure the share of the learnt median by which one must move (a part in the middle of 400 pixels moves by 4),
 # and what less of it and more of it is called
 MATTERS = {

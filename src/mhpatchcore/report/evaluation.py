@@ -80,23 +80,16 @@ class Gallery:
         quarter, sixth, calm = limit // 4, limit // 6, limit // 12
         per_kind = max((limit - 2 * quarter - sixth - calm) // max(len(kinds), 1), 1)
         self._limit = limit
-        self._rooms: dict[str | tuple[str, str], int] = {
-            FALSE_ALARM: quarter,
-            MISSED: quarter,
-            ELSEWHERE: sixth,
-            **{("defects", kind): per_kind for kind in kinds[:limit]},
-            "good": calm,
-        }
-        self._kept: dict[str | tuple[str, str], list[tuple[float, GalleryItem]]] = {
-            group: [] for group in self._rooms
-        }
+        rooms: dict[str | tuple[str, str], int] = {FALSE_ALARM: quarter, MISSED: quarter, ELSEWHERE: sixth}
+        rooms |= {("defects", kind): per_kind for kind in kinds[:limit]} | {"good": calm}
+        self._groups = {name: (room, list[tuple[float, GalleryItem]]()) for name, room in rooms.items()}
 
     def offer(self, sample: Sample, result: Result, judged: Judged) -> None:
         """Take the result's picture if it belongs to those worth seeing so far; of equals the earlier one stays."""
         verdict = verdict_of(judged)
         others = ("defects", sample.kind) if judged.is_anomalous else "good"
-        group = verdict if verdict in self._rooms else others
-        room, kept = self._rooms.get(group, 0), self._kept.get(group, [])
+        group = verdict if verdict in self._groups else others
+        room, kept = self._groups.get(group, (0, []))
         rank = -result.score if group in (MISSED, "good") else result.score
         if len(kept) < room or (kept and rank > kept[-1][0]):
             item = GalleryItem(judged, verdict, drawing.outline_note(result), picture_of(sample, result))
@@ -106,7 +99,7 @@ class Gallery:
 
     def items(self) -> list[GalleryItem]:
         """What the page shows, in its order: false alarms, misses, rejected elsewhere, defects by kind, good parts."""
-        return [item for kept in self._kept.values() for _, item in kept][: self._limit]
+        return [item for _, kept in self._groups.values() for _, item in kept][: self._limit]
 
 
 def write_report(

@@ -192,9 +192,9 @@ def lines_figure(
 
 
 @rc_context(STYLE)
-def pareto_figure(costs: Sequence[Cost], ram_label: str = "peak RAM (MB)") -> Figure:
+def pareto_figure(costs: Sequence[Cost]) -> Figure:
     """AUROC over RAM, one marker for each configuration; a line joins those that none other beats."""
-    figure, axes = plot((8.4, 4.2), "AUROC and memory", ram_label, "image AUROC")
+    figure, axes = plot((8.4, 4.2), "AUROC and memory", "peak RAM (MB)", "image AUROC")
     front = pareto_front(costs)
     steps = [c.ram for c in front], [c.auroc for c in front]
     axes.step(*steps, where="post", color=GREY, linewidth=1, zorder=1)

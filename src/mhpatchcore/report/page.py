@@ -123,10 +123,10 @@ def percent(share: float) -> str:
     return f"{100 * share:.2g} %" if share < 0.995 else f"{100 * share:.3g} %"
 
 
-def encoded(pixels: Array, kind: str, quality: int = 82) -> bytes:
+def encoded(pixels: Array, kind: str) -> bytes:
     """Pixels (H, W, 3 or 4) as the bytes of a JPEG or WEBP file."""
     buffer = io.BytesIO()
-    Image.fromarray(pixels).save(buffer, kind, quality=quality)
+    Image.fromarray(pixels).save(buffer, kind, quality=82)
     return buffer.getvalue()
 
 
