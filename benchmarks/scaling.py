@@ -33,11 +33,11 @@ from mhpatchcore.bank.constructors import FAN_IN, reduced
 from mhpatchcore.bank.patches import Patches
 from mhpatchcore.batch.scoring import Batch, score_batch
 from mhpatchcore.fitting import trees
+from mhpatchcore.fitting.banking import MOMENTS_FAN_IN, bank_chunks
 from mhpatchcore.fitting.dask_executor import DaskExecutor, executor_of
-from mhpatchcore.fitting.extraction import MOMENTS_FAN_IN
+from mhpatchcore.fitting.extraction import images_at_once
 from mhpatchcore.fitting.storekeeping import entries_of
-from mhpatchcore.fitting.tasks import bank_chunks, cut, images_at_once
-from mhpatchcore.fitting.trees import RUNS, runs_of
+from mhpatchcore.fitting.trees import RUNS, cut, runs_of
 from mhpatchcore.inputs.places import images_below
 from mhpatchcore.inputs.views import Geometry
 from mhpatchcore.runtime.costs import Costs

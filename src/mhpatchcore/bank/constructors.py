@@ -12,7 +12,7 @@ from functools import partial
 import numpy as np
 
 from mhpatchcore.bank.farthest_first import FIRST, Start, farthest_first
-from mhpatchcore.bank.patches import CENTROID, Growth, Patches, Stream
+from mhpatchcore.bank.patches import CENTROID, Patches, Stream
 from mhpatchcore.config import Config
 from mhpatchcore.metric.distances import distances_to_nearest
 from mhpatchcore.runtime.arrays import Floats
@@ -55,7 +55,7 @@ def tree(stream: Stream, K: int, m_c: int, start: Start = FIRST) -> Patches:
 def _counter(stream: Stream, m_c: int, start: Start) -> list[Patches]:
     """The nodes that remain when all chunks have been merged."""
     summarised = partial(reduced, size=m_c, start=start)
-    return stream.nodes(Growth(2, summarised, summarised))
+    return stream.nodes(2, summarised, summarised)
 
 
 def reduced(patches: Patches, size: int, start: Start = FIRST, workers: int = 1) -> Patches:
@@ -71,12 +71,12 @@ def always_full(stream: Stream, K: int, m_c: int, start: Start = FIRST) -> Patch
     m_c where few chunks have to fill K. If the bank still ends short of K (chunks with many duplicates), further passes
     add the rows farthest from it, until none is left.
     """
-    local = max(m_c, -(-2 * K // max(stream.chunks, 1)))
+    local = max(m_c, -(-2 * K // max(len(stream.chunks), 1)))
     at_most = partial(_at_most, K=K, start=start)
 
     def grow(leaf: partial[Patches], against: Patches | None = None) -> list[Patches]:
         """The tree over the stream as one node of at most K rows; none where there are no chunks."""
-        nodes = stream.nodes(Growth(FAN_IN, leaf, at_most, against))
+        nodes = stream.nodes(FAN_IN, leaf, at_most, against)
         return [at_most(joined(nodes), workers=stream.workers)] if nodes else []
 
     nodes = grow(partial(reduced, size=local, start=start))
@@ -128,7 +128,7 @@ def geores(
     provisional, main = (reduced(joined(nodes), size, start, stream.workers) for size in (K, K0))
     local = partial(_local_residuals, q=q or K)
     earlier = [local(patches, provisional) for patches in stream.earlier]
-    found = stream.nodes(Growth(2, local, partial(_largest, q=q or K), against=provisional))
+    found = stream.nodes(2, local, partial(_largest, q=q or K), provisional)
     T_q = _largest(joined([*earlier, *found]), q or K)
     tail = T_q.take(farthest_first(T_q.z, Kt, covered=main.z))
     return completed(joined([main, tail]), joined(nodes), K)
@@ -179,7 +179,7 @@ def offline_greedy(
     pool = joined([*stream.earlier, *stream.patches()])
     size = K if K is not None else max(1, int((patches or len(pool)) * (fraction or 0.1)))
     z = pool.z if projection is None else pool.z @ random_directions(pool.z.shape[1], projection, start.seed)
-    return pool.take(farthest_first(z, size, start.of(z), None, stream.workers, stream.select_progress))
+    return pool.take(farthest_first(z, size, start.of(z), None, stream.workers, stream.selected))
 
 
 def random_directions(dim: int, size: int, seed: int) -> Floats:

@@ -1,8 +1,8 @@
-"""Patches on their way into a bank, the stream they come in, and the trees that grow over it."""
+"""Patches on their way into a bank, and the stream they come in."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any, Self
@@ -40,60 +40,45 @@ class Patches:
         columns = [part.arrays for part in parts]
         return type(parts[0])(**{name: np.concatenate([one[name] for one in columns]) for name in columns[0]})
 
-
-@dataclass(frozen=True, eq=False)
-class Growth:
-    """A tree of fixed shape over a stream: `leaf` makes a node of a chunk's patches, and every `fan_in` nodes that are
-    joined and closed make one.
-
-    Both are module-level functions, or partials of them with plain numbers: `leaf(patches)`, or `leaf(patches,
-    against)` where there is a bank to compare with, and `close(patches, workers=n)`.
-    """
-
-    fan_in: int
-    leaf: Callable[..., Patches]
-    close: Callable[..., Patches]
-    against: Patches | None = None
-
-    def summary(self, patches: Patches) -> Patches:
-        return self.leaf(patches) if self.against is None else self.leaf(patches, self.against)
+    def merge(self, other: Self) -> Self:
+        return self.concat([self, other])
 
 
 @dataclass(frozen=True, eq=False)
 class Stream:
-    """So many chunks of patches, which can be read again.
+    """Chunks of patches, which can be read again: those in memory, or what `read` gives of each.
 
-    `patches()` gives those of every chunk, in order, and `nodes(growth)` what remains of a tree over all chunks, the
-    largest nodes first. `earlier` are the banks of models that are to grow: rows which stand for patches that cannot be
-    read any more. `select_progress(chosen, K)` hears of a long selection.
+    `earlier` are the banks of models that are to grow: rows which stand for patches that cannot be read any more.
     """
 
-    chunks: int
-    patches: Callable[[], Iterable[Patches]]
-    nodes: Callable[[Growth], list[Patches]]
-    earlier: tuple[Patches, ...] = ()
+    chunks: Sequence[Any]
     workers: int = 1
-    select_progress: Callable[[int, int], None] | None = None
+    earlier: tuple[Patches, ...] = ()
+    read: Callable[[Any], Patches] = lambda chunk: chunk
 
-    @staticmethod
-    def of(
-        chunks: Sequence[Any],
-        workers: int = 1,
-        earlier: tuple[Patches, ...] = (),
-        read: Callable[[Any], Patches] = lambda chunk: chunk,
-    ) -> Stream:
-        """A stream over chunks of which `read` gives the patches; without it they are patches in memory."""
+    def patches(self) -> Iterator[Patches]:
+        """Those of every chunk, in order."""
+        return ordered_map(self.read, self.chunks, self.workers)
 
-        def nodes(growth: Growth) -> list[Patches]:
-            summaries = ordered_map(lambda chunk: growth.summary(read(chunk)), chunks, workers)
-            return tree_nodes(summaries, growth.fan_in, join, partial(growth.close, workers=workers))
+    def nodes(
+        self,
+        fan_in: int,
+        leaf: Callable[..., Patches],
+        close: Callable[..., Patches],
+        against: Patches | None = None,
+    ) -> list[Patches]:
+        """What remains of a tree of fixed shape over all chunks, the largest nodes first.
 
-        return Stream(len(chunks), lambda: ordered_map(read, chunks, workers), nodes, earlier, workers)
+        `leaf(patches)`, or `leaf(patches, against)` where there is a bank to compare with, is a node, and every
+        `fan_in` nodes that are joined and closed, `close(patches, workers=n)`, make one. Both are module-level
+        functions, or partials of them with plain numbers.
+        """
+        bank = () if against is None else (against,)
+        leaves = ordered_map(lambda chunk: leaf(self.read(chunk), *bank), self.chunks, self.workers)
+        return tree_nodes(leaves, fan_in, Patches.merge, partial(close, workers=self.workers))
 
-
-def join(one: Patches, other: Patches) -> Patches:
-    """The patches of two nodes, one after the other."""
-    return Patches.concat([one, other])
+    def selected(self, chosen: int, size: int) -> None:
+        """Hears how far a long selection is."""
 
 
 def grid_origin(images: Sequence[int], grid: tuple[int, int], view: int = 0) -> Indices:

@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 from mhpatchcore.batch.table import Table
 from mhpatchcore.detector import Detector
 from mhpatchcore.errors import ImageError, ModelFileError
-from mhpatchcore.fitting.execution import Executor, Threads, silent
-from mhpatchcore.fitting.tasks import cut
+from mhpatchcore.fitting.execution import Executor, silent
+from mhpatchcore.fitting.trees import cut
 from mhpatchcore.inputs.files import absolute_name, states_of
 from mhpatchcore.inputs.sources import ImageLike, content_hash, fetched
 from mhpatchcore.model.file import from_bytes, read_file
@@ -103,8 +103,8 @@ def score_batch(
         return Job(absolute_name(image), *places)
 
     parts = [Part(number, tuple(map(job, some))) for number, some in enumerate(cut(images, PART))]
-    if isinstance(executor, Threads):  # one part after the other, on all cores
-        batch, executor = replace(batch, threads=executor.workers), Threads(1)
+    executor, threads = executor.for_large_tasks()
+    batch = replace(batch, threads=threads)
     executor.check(None, parts[0].jobs[0].source if parts else None, silent)
     record = {"layout": LAYOUT, "model": batch.sha256, "images": len(images), "parts": len(parts)}
     batch.table.begin(record)

@@ -18,9 +18,8 @@ import numpy as np
 
 from mhpatchcore.backbone.stored import StoredImage
 from mhpatchcore.config import Config
-from mhpatchcore.fitting.banking import metric_at
+from mhpatchcore.fitting.banking import metric_at, put_metric, whitened
 from mhpatchcore.fitting.extraction import Extraction
-from mhpatchcore.fitting.tasks import put_metric, whitened
 from mhpatchcore.inputs.sources import spread
 from mhpatchcore.inputs.turns import AUTO, EVERY_TURN, PLAIN, TURNS
 from mhpatchcore.metric.distances import distances_to_nearest
@@ -76,9 +75,8 @@ def ratios(extraction: Extraction) -> dict[str, float]:
         return {}
     plain = tuple(image.with_turns(()) for image in extraction.learnt)
     key = put_metric(extraction.store, metric_at(replace(extraction, learnt=plain), 0).whitening)
-    with extraction.execution.phase("augment", 1) as advance:
+    with extraction.execution.phase("augment", 1):
         found = _turned_distances(extraction.store, key, extraction.learnt)
-        advance(1)
     return {
         name: float(np.mean([_ratio(one, [EVERY_TURN.index(turn) for turn in turns]) for one in found]))
         for name, turns in TURNS.items()

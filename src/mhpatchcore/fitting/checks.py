@@ -26,9 +26,10 @@ from mhpatchcore.backbone.stored import StoredImage, stored_inside, stored_maps,
 from mhpatchcore.bank.patches import Patches
 from mhpatchcore.config import parse_share
 from mhpatchcore.errors import UserError
+from mhpatchcore.fitting.banking import load_patches, put_metric, put_patches, whitened
 from mhpatchcore.fitting.calibrating import ScaleBank
-from mhpatchcore.fitting.extraction import Extraction
-from mhpatchcore.fitting.tasks import cut, images_at_once, load_patches, put_metric, put_patches, whitened
+from mhpatchcore.fitting.extraction import Extraction, images_at_once
+from mhpatchcore.fitting.trees import cut
 from mhpatchcore.inputs.sources import ImageLike
 from mhpatchcore.metric.distances import distances_to_nearest
 from mhpatchcore.runtime.arrays import Floats, Indices

@@ -217,11 +217,8 @@ def _effects(
     """Every labelled part under both models; one image at a time is in memory and on the disk."""
     effects = []
     learnt = set(after.model.hashes)
-    with (
-        temporary_folder() as temporary,
-        execution.phase("score", len(parts)) as advance,
-    ):
-        for done, part in enumerate(parts, start=1):
+    with temporary_folder() as temporary:
+        for part in execution.track("score", parts, len(parts)):
             file = _written(inbox, part, temporary)
             # on one core each, as the service scores
             results = [detector.score_opened(detector.opened(file)) for detector in (before, after)]
@@ -230,7 +227,6 @@ def _effects(
                 Effect(part.id, part.name, part.part, part.label, part.sha256 in learnt, *outcomes)
             )
             file.unlink()
-            advance(done)
     return tuple(effects)
 
 
