@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
-from mhpatchcore.deploy.inbox.parts import Inbox
+from mhpatchcore.deploy.inbox import Inbox
 from mhpatchcore.deploy.inbox.versions import recover
 
 LINE = "line"  # what all of them begin with: a model, its inbox, and an earlier version

@@ -21,9 +21,9 @@ from typing import Any
 
 from benchmarks.stress.faults import KINDS, Struck, compiled_shim
 from mhpatchcore.deploy import record as recording
-from mhpatchcore.deploy.record import FILE, Keeping, Query, Record, verdicts
+from mhpatchcore.deploy.record import FILE, Keeping, Record, verdicts
 from mhpatchcore.errors import UserError
-from mhpatchcore.inputs.camera import MEASURES
+from mhpatchcore.inputs.loading import MEASURES
 
 COMMAND, ROOT, VERDICTS = "record", "recorded", 3
 IMAGE = bytes(20_000)
@@ -150,7 +150,7 @@ def _found(path: Path, said: set[str]) -> str:
             return "it is damaged"
         if db.execute("SELECT count(*) FROM images WHERE image != ?", (IMAGE,)).fetchone() != (0,):
             return "an image is not whole"
-    rows = {one["id"]: one for one in verdicts(path, Query())}
+    rows = {one["id"]: one for one in verdicts(path)}
     if any(row != answer(int(id_)) for id_, row in rows.items()):
         return "a row is not whole"
     missing = (said | {str(VERDICTS)}) - set(rows)

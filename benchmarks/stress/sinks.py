@@ -16,9 +16,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from benchmarks.stress.faults import Struck
-from mhpatchcore.deploy.watch import sending
+from mhpatchcore.deploy.watch import services
 from mhpatchcore.deploy.watch.journal import Arrived, Journal
-from mhpatchcore.deploy.watch.sending import Forwarding, webhook
+from mhpatchcore.deploy.watch.services import Forwarding, webhook
 from mhpatchcore.deploy.watch.status import Status
 
 COMMAND, MESSAGES = "sinks", 5
@@ -87,8 +87,8 @@ class Handler(BaseHTTPRequestHandler):
 
 def run_sink_faults(folder: Path, trials: int = 5, until: float | None = None) -> Iterator[Struck]:
     """So many trials of every kind; `n` of a trial is its seed."""
-    before = sending.TIMEOUT, sending.SHORTEST, sending.LONGEST
-    sending.TIMEOUT, sending.SHORTEST, sending.LONGEST = SLOW, 0.01, 0.02  # type: ignore[assignment]
+    before = services.TIMEOUT, services.SHORTEST, services.LONGEST
+    services.TIMEOUT, services.SHORTEST, services.LONGEST = SLOW, 0.01, 0.02  # type: ignore[assignment]
     try:
         for kind in KINDS:
             for seed in range(trials):
@@ -97,7 +97,7 @@ def run_sink_faults(folder: Path, trials: int = 5, until: float | None = None) -
                 yield Struck(COMMAND, kind, seed, True, _problem(folder / f"{kind}{seed}.sqlite", kind, seed))
             yield Struck(COMMAND, kind, trials, False, "")
     finally:
-        sending.TIMEOUT, sending.SHORTEST, sending.LONGEST = before
+        services.TIMEOUT, services.SHORTEST, services.LONGEST = before
 
 
 def _problem(path: Path, kind: str, seed: int) -> str:

@@ -19,63 +19,45 @@ for _switch in ("ORT_DISABLE_TELEMETRY", "HF_HUB_DISABLE_TELEMETRY"):
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from mhpatchcore.backbone.device import use_device
-    from mhpatchcore.config import Config
-    from mhpatchcore.detector import Detector, Study
-    from mhpatchcore.errors import ImageError, ImageWarning, ModelFileError, UserError, WeightsError
-    from mhpatchcore.fitting.checks import ImageChecks
-    from mhpatchcore.fitting.execution import Execution
-    from mhpatchcore.inputs.places import stacked
-    from mhpatchcore.inspection.evidence import Evidence
-    from mhpatchcore.presets import PRESETS
-    from mhpatchcore.result import Result
-    from mhpatchcore.results import Results
+    from mhpatchcore.backbone.device import use_device as use_device
+    from mhpatchcore.config import Config as Config
+    from mhpatchcore.detector import Detector as Detector
+    from mhpatchcore.detector import Study as Study
+    from mhpatchcore.errors import ImageError as ImageError
+    from mhpatchcore.errors import ImageWarning as ImageWarning
+    from mhpatchcore.errors import ModelFileError as ModelFileError
+    from mhpatchcore.errors import UserError as UserError
+    from mhpatchcore.errors import WeightsError as WeightsError
+    from mhpatchcore.fitting.checks import ImageChecks as ImageChecks
+    from mhpatchcore.fitting.execution import Execution as Execution
+    from mhpatchcore.inputs.places import stacked as stacked
+    from mhpatchcore.inspection.evidence import Evidence as Evidence
+    from mhpatchcore.presets import PRESETS as PRESETS
+    from mhpatchcore.result import Result as Result
+    from mhpatchcore.results import Results as Results
 
-# imported when first used, so that `import mhpatchcore` itself costs nothing
+# the public names, imported when first used, so that `import mhpatchcore` itself costs nothing
 _HOMES = {
-    "Config": "config",
-    "Detector": "detector",
-    "Evidence": "inspection.evidence",
-    "Execution": "fitting.execution",
-    "ImageError": "errors",
-    "ImageWarning": "errors",
-    "ModelFileError": "errors",
-    "PRESETS": "presets",
-    "Result": "result",
-    "Results": "results",
-    "ImageChecks": "fitting.checks",
-    "Study": "detector",
-    "UserError": "errors",
-    "WeightsError": "errors",
-    "stacked": "inputs.places",
-    "use_device": "backbone.device",
+    "backbone.device": ("use_device",),
+    "config": ("Config",),
+    "detector": ("Detector", "Study"),
+    "errors": ("ImageError", "ImageWarning", "ModelFileError", "UserError", "WeightsError"),
+    "fitting.checks": ("ImageChecks",),
+    "fitting.execution": ("Execution",),
+    "inputs.places": ("stacked",),
+    "inspection.evidence": ("Evidence",),
+    "presets": ("PRESETS",),
+    "result": ("Result",),
+    "results": ("Results",),
 }
-
-__all__ = [
-    "PRESETS",
-    "Config",
-    "Detector",
-    "Evidence",
-    "Execution",
-    "ImageChecks",
-    "ImageError",
-    "ImageWarning",
-    "ModelFileError",
-    "Result",
-    "Results",
-    "Study",
-    "UserError",
-    "WeightsError",
-    "__version__",
-    "stacked",
-    "use_device",
-]
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+__all__ = ["__version__", *_HOME_OF]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _HOME_OF:
         raise AttributeError(f"module 'mhpatchcore' has no attribute '{name}'")
-    return getattr(import_module(f"mhpatchcore.{_HOMES[name]}"), name)
+    return getattr(import_module(f"mhpatchcore.{_HOME_OF[name]}"), name)
 
 
 def __dir__() -> list[str]:

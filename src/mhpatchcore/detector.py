@@ -2,36 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
-from mhpatchcore.calibration.threshold import Calibration
 from mhpatchcore.config import Config, Size
-from mhpatchcore.errors import ImageError, ModelFileError, UserError, in_one_line
+from mhpatchcore.errors import UserError
 from mhpatchcore.fitting.changing import calibrated, merged, updated
 from mhpatchcore.fitting.checks import Coverage, ImageChecks, Suspect
 from mhpatchcore.fitting.execution import Execution
 from mhpatchcore.fitting.fit import fit
 from mhpatchcore.fitting.teach import taught
 from mhpatchcore.inputs.datasets import Dataset, load_dataset
-from mhpatchcore.inputs.loading import LoadedImage, load_image
 from mhpatchcore.inputs.regions import Roi
-from mhpatchcore.inputs.sources import GivenImage, ImageLike, Images, each_image, is_unnamed, single_image
+from mhpatchcore.inputs.sources import GivenImage, Images, single_image
 from mhpatchcore.inspection.evidence import Evidence, explain
-from mhpatchcore.model.file import from_bytes, load, save, to_bytes
-from mhpatchcore.model.history import Event
-from mhpatchcore.model.runtime import Runtime
-from mhpatchcore.model.value import Model, Scale
+from mhpatchcore.model.scorer import Scorer
 from mhpatchcore.presets import preset as named_preset
 from mhpatchcore.result import Result
-from mhpatchcore.results import Results
 from mhpatchcore.runtime.arrays import Array
 from mhpatchcore.runtime.costs import progress_bars
-from mhpatchcore.runtime.parallel import available_cores, ordered_map
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -39,8 +31,7 @@ if TYPE_CHECKING:
     from mhpatchcore.evaluation.evaluate import Evaluation
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Detector:
+class Detector(Scorer):
     """A fitted detector, made by `Detector.fit` or `Detector.load`.
 
     It is immutable: threads can share it, it pickles as its file, and `calibrated`, `updated`, `merged` and `taught`
@@ -51,13 +42,6 @@ class Detector:
     model
         Everything that was learnt.
     """
-
-    model: Model
-    runtime: Runtime = field(init=False)
-
-    def __post_init__(self) -> None:
-        runtime = Runtime(self.model.scales, self.model.config, self.model.defects)
-        object.__setattr__(self, "runtime", runtime)
 
     @staticmethod
     def fit(
@@ -268,83 +252,6 @@ class Detector:
         """
         return Detector(taught(self.model, self.runtime, images, name, masks, execution or Execution()))
 
-    @overload
-    def score(self, images: GivenImage) -> Result: ...  # type: ignore[overload-overlap]  # a text is iterable too
-    @overload
-    def score(self, images: Iterable[GivenImage]) -> Results: ...
-    def score(self, images: Images) -> Result | Results:
-        """Score one image, or many.
-
-        A folder, a pattern and an array (N, H, W, 3) are collections too. Type checkers cannot know that: use
-        `score_many` or `score_arrays` for them.
-
-        Parameters
-        ----------
-        images
-            A path, an array or a Pillow image, which gives one result; or a collection of them, which gives a list.
-        """
-        image = single_image(images)
-        if image is not None:
-            return self._score_one(image, self.runtime.one_at_a_time)
-        return Results(self.score_many(images))
-
-    __call__ = score
-
-    def score_arrays(self, images: Array, workers: int | None = None) -> Results:
-        """Score N images that are one array.
-
-        Parameters
-        ----------
-        images
-            (N, H, W, 3), or (N, H, W) for grey images.
-        workers
-            As in `score_many`.
-        """
-        if images.ndim not in (3, 4):
-            raise UserError(f"images in one array are (N, H, W, 3) or (N, H, W), not {images.shape}")
-        return Results(self.score_many(list(images), workers))
-
-    @overload
-    def score_many(
-        self, images: Images, workers: int | None = None, on_error: None = None
-    ) -> Iterator[Result]: ...
-    @overload
-    def score_many(
-        self, images: Images, workers: int | None = None, on_error: Callable[[ImageError], None] | None = None
-    ) -> Iterator[Result | None]: ...
-    def score_many(
-        self,
-        images: Images,
-        workers: int | None = None,
-        on_error: Callable[[ImageError], None] | None = None,
-    ) -> Iterator[Result | None]:
-        """Score many images, several at a time. Results come in order, one by one, and nothing piles up.
-
-        Parameters
-        ----------
-        images
-            Whatever `fit` takes.
-        workers
-            How many images to score at a time (default: one per core).
-        on_error
-            Called with the error of an image that cannot be read, whose result is then None. Without it the error is
-            raised.
-        """
-        sessions = self.runtime.side_by_side
-
-        def one(image: ImageLike) -> Result | ImageError:
-            try:
-                return self._score_one(image, sessions)
-            except ImageError as error:
-                if on_error is None:
-                    raise
-                return error
-
-        for outcome in ordered_map(one, each_image(images), workers or available_cores()):
-            if on_error is not None and isinstance(outcome, ImageError):
-                on_error(outcome)
-            yield None if isinstance(outcome, ImageError) else outcome
-
     def evaluate(self, folder: str | Path | Dataset, workers: int | None = None) -> Evaluation:
         """Score the test images of a data set, and compare with what they are.
 
@@ -391,110 +298,6 @@ class Detector:
         result = image if isinstance(image, Result) else self.score(source)
         return explain(self.model, self.runtime.heads, source, result, normals)
 
-    def opened(self, image: ImageLike) -> LoadedImage:
-        """The image, decoded as this model sees it: the first half of `score`, for anyone who times each."""
-        return load_image(image, self.config.views, self.config.roi)
-
-    def score_opened(self, source: LoadedImage) -> Result:
-        """The other half, on one core, as `score_many` does it for each image."""
-        return self._scored(source, None, self.runtime.side_by_side)
-
-    def _score_one(self, image: ImageLike, sessions: Sequence[Any]) -> Result:
-        path = None if is_unnamed(image) else str(image)
-        return self._scored(self.opened(image), path, sessions)
-
-    def _scored(self, source: LoadedImage, path: str | None, sessions: Sequence[Any]) -> Result:
-        score, views, measures = self.runtime.score_image(source, sessions)
-        return Result(
-            path=path,
-            score=score,
-            threshold=self.calibration.threshold,
-            p_value=self.calibration.p_value(score),
-            pixel_threshold=self.calibration.pixel_threshold,
-            views=views,
-            window=self.config.views[0].window,
-            area=source.area,
-            measures=tuple(measures.tolist()),
-            names=self.model.defects.names,
-            likeness_limit=self.likeness_limit,
-        )
-
-    def with_roi(self, roi: Any) -> Detector:
-        """The same detector with another region of interest, for example for a single image.
-
-        Parameters
-        ----------
-        roi
-            What `Config(roi=...)` takes: a rectangle, corners, a mask (an array or a file), or a folder or CSV file
-            with a region for each image.
-        """
-        other = Detector(replace(self.model, config=self.config.with_changes(roi=roi)))
-        object.__setattr__(other, "runtime", self.runtime)  # which does not depend on it
-        return other
-
-    @property
-    def config(self) -> Config:
-        """The recipe, with what the network and the images have decided of it."""
-        return self.model.config
-
-    @property
-    def scales(self) -> tuple[Scale, ...]:
-        """What was learnt at each size: network, metric and bank."""
-        return self.model.scales
-
-    @property
-    def calibration(self) -> Calibration:
-        """The scores of normal images that the threshold comes from."""
-        return self.model.calibration
-
-    @property
-    def threshold(self) -> float:
-        """Scores above it are rejected; infinity without calibration images."""
-        return self.model.calibration.threshold
-
-    @cached_property
-    def likeness_limit(self) -> float:
-        """Images that are more like a known defect are rejected too; infinity for a model that knows none."""
-        return self.runtime.likeness_limit(self.calibration)
-
-    @property
-    def history(self) -> tuple[Event, ...]:
-        """What was done to the model, when, and with which images."""
-        return self.model.history
-
-    def save(self, path: str | Path) -> None:
-        """Write the model file, whole or not at all.
-
-        Parameters
-        ----------
-        path
-            A file such as "part.mhpc", or a URL.
-        """
-        save(self.model, Path(path))
-
-    @staticmethod
-    def load(path: str | Path) -> Detector:
-        """Read a model file, check it, and make it ready to score.
-
-        Parameters
-        ----------
-        path
-            A model file, or its URL.
-        """
-        detector = Detector(load(Path(path)))
-        try:
-            detector.runtime.check()
-            _ = detector.likeness_limit
-        except Exception as error:  # ONNX Runtime's errors have no common base
-            raise ModelFileError(
-                f"{path} is damaged (its network does not run: {in_one_line(error)}); "
-                "copy it again or fit the model again"
-            ) from error
-        return detector
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _from_bytes, (to_bytes(self.model),)
-
     def __repr__(self) -> str:
         n, calibration = self.model.n_learnt, self.calibration
         rate = f" for {calibration.expected_rate:.2%} false alarms" if calibration.n else ""
@@ -532,10 +335,6 @@ class Study:
 
     def __repr__(self) -> str:
         return f"Study({self.detector!r}, {len(self.suspects)} suspects)"
-
-
-def _from_bytes(content: bytes) -> Detector:
-    return Detector(from_bytes(content))
 
 
 def _given(**settings: Any) -> dict[str, Any]:

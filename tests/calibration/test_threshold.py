@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from mhpatchcore.calibration.choices import better_choice, cautions, choices, has_long_tail
 from mhpatchcore.calibration.deciding_patches import DecidingPatches
-from mhpatchcore.calibration.threshold import MOST_DECIDING, Calibration, calibrate, rate_above, threshold_at
+from mhpatchcore.calibration.threshold import (
+    LIKENESS_SHARE,
+    MOST_DECIDING,
+    Calibration,
+    calibrate,
+    rate_above,
+    threshold_at,
+)
 from mhpatchcore.errors import UserError
 
 
@@ -164,6 +173,22 @@ def test_two_calibrations_together_are_one_of_all_their_scores() -> None:
     ]
     assert [one.image for one in both.deciding] == [0, 8] and both.scores[:2].tolist() == [3.0, 2.0]
     assert (both.false_alarm, both.method) == (0.2, "cross-image and held-out")
+
+
+@pytest.mark.parametrize("n", [60, 500, 2000])
+def test_the_stated_rate_counts_good_parts_that_look_like_a_known_defect(n: int) -> None:
+    """How like one they look has nothing to do with their scores; patches are kept of the highest scores only."""
+    rng = np.random.default_rng(10)
+    further, alike = normal_scores(rng, 50_000), rng.beta(8, 3, 50_000)
+    rates = []
+    for _ in range(40):
+        every = calibrate(normal_scores(rng, n), np.ones(n), 0.03, "", [patches(i) for i in range(n)])
+        calibration = replace(every, for_likeness=LIKENESS_SHARE)
+        limit, least = calibration.likeness_limit(rng.beta(8, 3, len(calibration.deciding)))
+        above, like = further > calibration.threshold, (alike > limit) & (further >= least)
+        rates.append((above.mean(), (above | like).mean()))
+    by_score, by_either = np.mean(rates, axis=0)
+    assert by_score < by_either < 0.033 and calibration.expected_rate == pytest.approx(0.03)
 
 
 def test_choices_say_what_each_rate_finds_and_which_finds_many_more() -> None:

@@ -20,10 +20,10 @@ from services import png
 from small_detector import small_detector, vials, with_changes
 
 from mhpatchcore import Detector, UserError
+from mhpatchcore.deploy.inbox import Inbox
 from mhpatchcore.deploy.inbox import journal as inbox_journal
 from mhpatchcore.deploy.inbox import versions as inbox_versions
 from mhpatchcore.deploy.inbox.journal import Change, InboxError, Journal
-from mhpatchcore.deploy.inbox.parts import Inbox
 from mhpatchcore.deploy.inbox.proposals import Request, accept, propose
 from mhpatchcore.deploy.inbox.versions import (
     ModelChangedError,
@@ -252,7 +252,7 @@ def test_a_killed_process_leaves_one_of_two_models_and_its_record(path: Path, in
     known = {sha256_of(path), sha256_of(other)}
     code = (
         "import sys, hashlib; from pathlib import Path; from mhpatchcore.deploy.inbox.versions import changed\n"
-        "from mhpatchcore.deploy.inbox.parts import Inbox\n"
+        "from mhpatchcore.deploy.inbox import Inbox\n"
         "path, both = Path(sys.argv[1]), [Path(one).read_bytes() for one in sys.argv[2:]]\n"
         "for i in range(10**6):\n"
         "    changed(Inbox.beside(path).journal, path, both[i % 2], 'learn',\n"

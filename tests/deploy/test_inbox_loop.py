@@ -13,8 +13,8 @@ from small_detector import PIXELS, small_detector, vials
 
 from mhpatchcore import Detector, UserError
 from mhpatchcore.demo.dataset import vial_image
+from mhpatchcore.deploy.inbox import Inbox, Said
 from mhpatchcore.deploy.inbox.jobs import MOST_READY, Jobs, NoSuchJobError
-from mhpatchcore.deploy.inbox.parts import Inbox, Said
 from mhpatchcore.deploy.inbox.proposals import Proposal, Request, accept, propose
 from mhpatchcore.deploy.inbox.versions import ModelChangedError, sha256_of, versions
 from mhpatchcore.inputs.sources import content_hash
@@ -165,8 +165,8 @@ def test_a_part_far_above_the_threshold_is_not_learnt_without_a_word(path: Path,
     assert effect.before.score > 1.5 * preview.threshold_before
     assert preview.to_json()["outliers"] == [id] and "LOT 7 /12/4 scores far above" in preview.warnings[-1]
     left_out = propose(inbox, path, Request("learn", (1, 2, 3))).preview
-    assert left_out.outliers == () == left_out.warnings
-    assert propose(inbox, path, Request("recalibrate", (id,))).preview.outliers == ()  # it is not learnt
+    assert not left_out.outliers and not left_out.warnings
+    assert propose(inbox, path, Request("recalibrate", (id,))).preview.outliers == []  # it is not learnt
 
 
 def wait_for(jobs: Jobs, id: str, *states: str) -> None:

@@ -104,7 +104,7 @@ def test_problems_and_drift_are_gauges(tmp_path: Path, monkeypatch: pytest.Monke
         write_model(model, 0.4)
         client.app.state.service.models.refresh()  # type: ignore[attr-defined]
         assert before not in client.get("/metrics").text  # the hash is that of the model in service
-    recorded = list(recording.verdicts(record.path, recording.Query()))
+    recorded = list(recording.verdicts(record.path))
     assert len(recorded) + record.lost == 13  # what could not be written to the end
 
 
@@ -127,7 +127,7 @@ def test_a_camera_that_sees_other_images_is_told(tmp_path: Path) -> None:
         told = client.get("/v1/models/vial/reference.jpg")
         assert told.status_code == 200 and told.headers["content-type"] == "image/jpeg"
         answer = client.get("/v1/parts?limit=1").json()[0]
-    *_, last = recording.verdicts(record.path, recording.Query())
+    *_, last = recording.verdicts(record.path)
     assert last["camera"] == answer["camera"] and 0 < last["camera"]["brightness"] < 255
 
 

@@ -21,10 +21,20 @@ import pytest
 from cli_runs import Run, assert_one_line_error, graphs, run  # noqa: F401 (fixtures)
 
 from mhpatchcore.deploy import record as recording
-from mhpatchcore.deploy.record import COLUMNS, Keeping, Query, Record, answer_of, in_utc, row_of, verdicts
-from mhpatchcore.deploy.record_export import as_csv, as_json_lines, as_parquet
+from mhpatchcore.deploy.record import (
+    COLUMNS,
+    Keeping,
+    Record,
+    answer_of,
+    as_csv,
+    as_json_lines,
+    as_parquet,
+    in_utc,
+    row_of,
+    verdicts,
+)
 from mhpatchcore.errors import UserError
-from mhpatchcore.inputs.camera import MEASURES
+from mhpatchcore.inputs.loading import MEASURES
 
 REGION = {"box": [1, 2, 3, 4], "area": 4, "peak": 2.5, "peak_at": [1, 2]}
 
@@ -83,7 +93,7 @@ def written(
 def test_what_is_told_of_a_part_comes_back_as_it_was(tmp_path: Path, changes: dict[str, Any]) -> None:
     told = answer(**changes)
     assert answer_of([row_of(told)[name] for name in COLUMNS]) == told
-    assert list(verdicts(written(tmp_path / "v.sqlite", told), Query())) == [told]
+    assert list(verdicts(written(tmp_path / "v.sqlite", told))) == [told]
 
 
 def test_verdicts_are_found_by_time_model_and_kind(tmp_path: Path) -> None:
@@ -93,7 +103,7 @@ def test_verdicts_are_found_by_time_model_and_kind(tmp_path: Path) -> None:
     path = written(tmp_path / "v.sqlite", *told, keeping=Keeping(days=10**5))
 
     def ids(**query: Any) -> list[int]:
-        return [int(one["id"], 16) for one in verdicts(path, Query(**query))]
+        return [int(one["id"], 16) for one in verdicts(path, **query)]
 
     assert ids() == [0, 1, 2, 3]
     assert ids(since=at + timedelta(hours=1), until=at + timedelta(hours=3)) == [1, 2]
@@ -104,9 +114,9 @@ def test_verdicts_are_found_by_time_model_and_kind(tmp_path: Path) -> None:
 def test_the_oldest_go(tmp_path: Path) -> None:
     old = in_utc(datetime.now(UTC) - timedelta(days=3))
     path = written(tmp_path / "v.sqlite", answer(0, at=old), keeping=Keeping(days=2))
-    assert list(verdicts(path, Query())) == []
+    assert list(verdicts(path)) == []
     written(path, *(answer(i) for i in range(9)), keeping=Keeping(rows=5))
-    assert [one["id"] for one in verdicts(path, Query())] == [answer(i)["id"] for i in range(4, 9)]
+    assert [one["id"] for one in verdicts(path)] == [answer(i)["id"] for i in range(4, 9)]
 
 
 @pytest.mark.parametrize(("rule", "kept"), [("none", []), ("rejected", [0, 2]), ("all", [0, 1, 2])])
@@ -154,7 +164,7 @@ def test_verdicts_wait_while_the_disk_fails(
     assert record.lost == 3 and "disk is full" in record.problem
     fails = False
     record.close()
-    assert [int(one["id"], 16) for one in verdicts(record.path, Query())] == [0, 1, 2, 3, 4, 5]
+    assert [int(one["id"], 16) for one in verdicts(record.path)] == [0, 1, 2, 3, 4, 5]
     assert len([one for one in caplog.records if "cannot be recorded now" in one.message]) == 1
 
 
@@ -173,13 +183,13 @@ def test_what_hangs_at_the_end_counts_as_lost(tmp_path: Path, monkeypatch: pytes
 def test_a_record_that_is_moved_away_is_begun_anew(tmp_path: Path) -> None:
     record = Record(tmp_path / "v.sqlite")
     record.add(answer(0), None)
-    while record.waiting or not list(verdicts(record.path, Query())):
+    while record.waiting or not list(verdicts(record.path)):
         time.sleep(0.01)
     for file in tmp_path.iterdir():
         file.rename(file.with_name(f"moved-{file.name}"))
     record.add(answer(1), None)
     record.close()
-    assert [int(one["id"], 16) for one in verdicts(record.path, Query())] == [1]
+    assert [int(one["id"], 16) for one in verdicts(record.path)] == [1]
 
 
 def test_what_is_no_record_is_left_alone(tmp_path: Path) -> None:
@@ -225,11 +235,11 @@ def test_rows_are_whole_after_a_kill(tmp_path: Path, milliseconds: int) -> None:
     with closing(sqlite3.connect(path)) as db:
         assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
         assert db.execute("PRAGMA foreign_key_check").fetchall() == []
-    found = [int(one["id"], 16) for one in verdicts(path, Query())]
+    found = [int(one["id"], 16) for one in verdicts(path)]
     assert found == list(range(found[0], found[0] + len(found))) if found else True
-    assert all(one["regions"] == [REGION] for one in verdicts(path, Query()))
+    assert all(one["regions"] == [REGION] for one in verdicts(path))
     written(path, answer(10**9))  # and it goes on
-    assert int(list(verdicts(path, Query()))[-1]["id"], 16) == 10**9
+    assert int(list(verdicts(path))[-1]["id"], 16) == 10**9
 
 
 def test_exports_say_the_same(tmp_path: Path) -> None:

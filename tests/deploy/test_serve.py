@@ -19,7 +19,7 @@ from services import bad, good, png, write_model
 from small_detector import small_detector, with_threshold
 
 from mhpatchcore import Detector
-from mhpatchcore.deploy.inbox.parts import Inbox
+from mhpatchcore.deploy.inbox import Inbox
 from mhpatchcore.deploy.serve import v1
 from mhpatchcore.deploy.serve.app import create_app
 from mhpatchcore.deploy.serve.pool import Limits

@@ -15,7 +15,7 @@ from services import good, png, running, write_model
 from small_detector import small_detector, with_changes, with_threshold
 
 from mhpatchcore import Detector
-from mhpatchcore.deploy.inbox.parts import Inbox
+from mhpatchcore.deploy.inbox import Inbox
 from mhpatchcore.deploy.inbox.proposals import Request, accept, propose
 from mhpatchcore.deploy.inbox.versions import sha256_of, versions
 from mhpatchcore.deploy.serve import registry

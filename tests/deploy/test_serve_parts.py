@@ -16,7 +16,7 @@ from fastapi.testclient import TestClient
 from PIL import Image
 from services import bad, good, png, write_model
 
-from mhpatchcore.deploy.record import Keeping, Query, Record, verdicts
+from mhpatchcore.deploy.record import Keeping, Record, verdicts
 from mhpatchcore.deploy.serve import pool
 from mhpatchcore.deploy.serve import service as serving
 from mhpatchcore.deploy.serve.app import create_app
@@ -169,7 +169,7 @@ def test_every_verdict_is_recorded_and_shown_after_a_restart(model: Path, tmp_pa
             client.post(SCORE, content=content, params={"part": "LOT 7 /1/2"})
         client.post(SCORE, content=png(good()), params={"trial": True})
         told = client.get("/v1/parts").json()
-    assert list(verdicts(path, Query())) == told[::-1]
+    assert list(verdicts(path)) == told[::-1]
     with TestClient(app()) as client:
         assert client.get("/v1/parts").json() == told
         trial, broken, rejected, passed = told

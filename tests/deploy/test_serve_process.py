@@ -19,7 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from services import Running, bad, good, png, running, write_model
 from small_detector import small_detector
 
-from mhpatchcore.deploy.record import Query, verdicts
+from mhpatchcore.deploy.record import verdicts
 from mhpatchcore.deploy.serve import running as running_module
 from mhpatchcore.deploy.serve.app import create_app
 from mhpatchcore.deploy.serve.running import Server, config_of, listening
@@ -276,6 +276,6 @@ def test_verdicts_are_recorded_when_the_service_ends_or_is_killed(folder: Path, 
             for _ in range(3):
                 httpx.post(f"{service.url}/v1/models/vial/score", content=png(good()), timeout=30)
             if how == signal.SIGKILL:
-                until(lambda: len(list(verdicts(path, Query()))) == 6)  # what is written stays so
+                until(lambda: len(list(verdicts(path))) == 6)  # what is written stays so
             service.end(how)
-        assert len(list(verdicts(path, Query()))) == 3 * (i + 1)
+        assert len(list(verdicts(path))) == 3 * (i + 1)

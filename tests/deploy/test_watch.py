@@ -10,7 +10,6 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
-from threading import Event
 from typing import Any
 
 import httpx
@@ -19,10 +18,10 @@ from cli_runs import Run, assert_one_line_error, files_below, graphs, run  # noq
 from services import bad, good, png, running, write_model
 
 from mhpatchcore import Detector
-from mhpatchcore.deploy.watch import folder as watching
-from mhpatchcore.deploy.watch.folder import Arrivals, Line, finish_earlier, watched
-from mhpatchcore.deploy.watch.journal import Journal
-from mhpatchcore.deploy.watch.judging import UnavailableError, patient
+from mhpatchcore.deploy import watch as watching
+from mhpatchcore.deploy.watch import Arrivals, Line, Watch
+from mhpatchcore.deploy.watch.journal import Arrived, Journal
+from mhpatchcore.deploy.watch.services import UnavailableError
 from mhpatchcore.deploy.watch.status import Status
 from mhpatchcore.errors import ImageError
 
@@ -159,8 +158,9 @@ def test_a_run_that_is_cut_off_anywhere_is_finished_by_the_next(
             def to_the_end(line: Line = line, out: Path = out, judge: Any = judge) -> None:
                 journal = Journal(out / "watch.sqlite")
                 try:
-                    finish_earlier(line, journal)
-                    list(watched(line, journal, judge, 1, Event(), True, lambda: None, Status(print)))
+                    watch = Watch(line, journal, judge, Status(print), once=True)
+                    watch.finish_earlier()
+                    list(watch.answers())
                 finally:
                     journal.close()
 
@@ -245,7 +245,7 @@ def test_files_wait_for_a_service_that_is_gone(run: Run, inbox: Path, tmp_path: 
 
 
 def test_somebody_who_is_away_is_asked_again(inbox: Path, tmp_path: Path) -> None:
-    answers = iter([UnavailableError("busy"), UnavailableError("busy"), {"verdict": "passed"}])
+    answers = iter([UnavailableError("busy", 0), UnavailableError("busy", 0), {"verdict": "passed"}])
     said: list[str] = []
 
     def judge(path: Path, part: str) -> dict[str, Any]:
@@ -254,8 +254,9 @@ def test_somebody_who_is_away_is_asked_again(inbox: Path, tmp_path: Path) -> Non
             raise answer
         return answer
 
-    status = Status(said.append)
-    assert patient(judge, lambda seconds: False, status)(inbox, "") == {"verdict": "passed"}
+    status, journal = Status(said.append), Journal(tmp_path / "watch.sqlite")
+    watch = Watch(Line(inbox, tmp_path / "out"), journal, judge, status)
+    assert watch._outcome(Arrived("a.png", 1, 1)) == {"verdict": "passed"}
     assert said == ["busy", "over: busy"] and status.problems == {}
 
 

@@ -19,9 +19,9 @@ from paho.mqtt.client import Client
 from paho.mqtt.enums import CallbackAPIVersion
 from services import free_port, good, png, until, write_model
 
-from mhpatchcore.deploy.watch import sending as watch_sending
+from mhpatchcore.deploy.watch import services as watch_services
 from mhpatchcore.deploy.watch.journal import Arrived, Journal
-from mhpatchcore.deploy.watch.sending import Forwarding, mqtt, webhook
+from mhpatchcore.deploy.watch.services import Forwarding, mqtt, webhook
 from mhpatchcore.deploy.watch.status import Status
 
 needs_broker = pytest.mark.skipif(shutil.which("mosquitto") is None, reason="mosquitto is not installed")
@@ -29,9 +29,9 @@ needs_broker = pytest.mark.skipif(shutil.which("mosquitto") is None, reason="mos
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch_sending, "SHORTEST", 0.1)
-    monkeypatch.setattr(watch_sending, "LONGEST", 0.2)
-    monkeypatch.setattr(watch_sending, "TIMEOUT", 3)
+    monkeypatch.setattr(watch_services, "SHORTEST", 0.1)
+    monkeypatch.setattr(watch_services, "LONGEST", 0.2)
+    monkeypatch.setattr(watch_services, "TIMEOUT", 3)
 
 
 @pytest.fixture

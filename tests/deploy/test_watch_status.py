@@ -18,8 +18,8 @@ import pytest
 from cli_runs import Run, assert_one_line_error, graphs, run  # noqa: F401 (fixtures)
 from services import free_port, good, png, until, write_model
 
+from mhpatchcore.deploy.watch import Arrivals, Line
 from mhpatchcore.deploy.watch import status as watch_status
-from mhpatchcore.deploy.watch.folder import Arrivals, Line
 from mhpatchcore.deploy.watch.journal import Journal
 from mhpatchcore.deploy.watch.status import Status, health, metrics
 

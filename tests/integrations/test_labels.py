@@ -12,7 +12,7 @@ from PIL import Image
 from small_detector import small_detector, vials
 
 from mhpatchcore import Results, UserError
-from mhpatchcore.deploy.inbox.parts import Inbox
+from mhpatchcore.deploy.inbox import Inbox
 from mhpatchcore.inputs.datasets import Dataset, read_mask
 from mhpatchcore.integrations import coco, label_studio
 

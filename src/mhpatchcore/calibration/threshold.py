@@ -105,6 +105,18 @@ class Calibration:
         """(1 + #{calibration scores ≥ score}) / (n + 1): small for a score that normals hardly reach."""
         return (1 + int((self.scores >= score).sum())) / (self.n + 1)
 
+    def likeness_limit(self, likenesses: Floats) -> tuple[float, float]:
+        """How like a known defect a part has to be to be rejected for that, and the score that it has to reach.
+
+        `likenesses` (d,) are those of the images with deciding patches. They are the ones with the highest scores, and
+        say nothing of parts that score lower: such parts pass. Of all good parts, those above both limits are the share
+        that the threshold leaves of the expected rate.
+        """
+        least_score = float(self.scores[len(self.deciding) - 1])
+        reached = float((self.scores >= least_score).mean())
+        rate = self.for_likeness * self.expected_rate / reached
+        return threshold_at(1 + np.asarray(likenesses, np.float32), min(rate, 0.5)) - 1, least_score
+
     def at_rate(self, false_alarm: float) -> Calibration:
         """The same scores at another rate: no refit needed."""
         return replace(self, false_alarm=_checked(false_alarm), by_hand=None)

@@ -37,19 +37,18 @@ def verdicts(
     Example: mhpatchcore verdicts /var/lib/mhpatchcore --since 2026-11-18 --out today.csv
     """
     from mhpatchcore.deploy import record
-    from mhpatchcore.deploy.record_export import EXPORTS
     from mhpatchcore.runtime.files import atomic_path
 
-    export = EXPORTS.get(out.suffix[1:])
+    export = record.EXPORTS.get(out.suffix[1:])
     if export is None:
-        raise UserError(f"cannot write {out}: name a file that ends in .{', .'.join(EXPORTS)}")
-    query = record.Query(_time("--since", since), _time("--until", until), model, verdict)
+        raise UserError(f"cannot write {out}: name a file that ends in .{', .'.join(record.EXPORTS)}")
+    query = (_time("--since", since), _time("--until", until), model, verdict)
     file = record.beside(place) if place.is_dir() else place
     written = 0
 
     def found() -> Iterator[record.Answer]:
         nonlocal written
-        for written, answer in enumerate(record.verdicts(file, query), 1):  # noqa: B007 (it is counted)
+        for written, answer in enumerate(record.verdicts(file, *query), 1):  # noqa: B007 (it is counted)
             yield answer
 
     with atomic_path(out) as path, path.open("wb") as opened:

@@ -65,42 +65,34 @@ def watch(
     Example: mhpatchcore watch part.mhpc /line/camera --out /line/results --sort --mqtt mqtt://broker/line1
     """
     from mhpatchcore.deploy.serve.registry import Registry
-    from mhpatchcore.deploy.watch import folder as watching
-    from mhpatchcore.deploy.watch.journal import Journal
-    from mhpatchcore.deploy.watch.judging import by_model, by_service, is_address, patient
-    from mhpatchcore.deploy.watch.sending import Forwarding
-    from mhpatchcore.deploy.watch.sending import mqtt as by_mqtt
-    from mhpatchcore.deploy.watch.sending import webhook as by_webhook
+    from mhpatchcore.deploy.watch import Line, Watch, outbox_for_one, services
     from mhpatchcore.deploy.watch.status import Status, answering
-    from mhpatchcore.runtime.parallel import available_cores
+    from mhpatchcore.runtime.system import available_cores
 
     name = model.rstrip("/").rpartition("/")[2].removesuffix(".mhpc")
     senders = {
-        **({"mqtt": by_mqtt(mqtt, f"mhpatchcore/{name}")} if mqtt else {}),
-        **({"webhook": by_webhook(webhook)} if webhook else {}),
+        **({"mqtt": services.mqtt(mqtt, f"mhpatchcore/{name}")} if mqtt else {}),
+        **({"webhook": services.webhook(webhook)} if webhook else {}),
     }
-    line = watching.Line(inbox, out, sort, csv, settle, done, tuple(senders))
+    line = Line(inbox, out, sort, csv, settle, done, tuple(senders))
     line.check()
-    models = None if is_address(model) else Registry([Path(model)], other_product)
+    models = None if model.startswith(("http://", "https://")) else Registry([Path(model)], other_product)
     if models is not None and len(models.served) != 1:
         raise UserError(f"{model} holds several models: give one of them")
     token = None if token_file is None else read_token(token_file)
-    judge = by_service(model, token) if models is None else by_model(models)
+    judge = services.by_service(model, token) if models is None else services.by_model(models)
     status = Status(warn)
     with ExitStack() as ending:
-        journal = Journal(ending.enter_context(watching.outbox_for_one(out)))
-        ending.callback(journal.close)
+        journal = ending.enter_context(outbox_for_one(out))
         stop = ending.enter_context(_stopping())
         if status_port is not None:
             ending.enter_context(answering(status, journal, line.targets, status_host, status_port))
-        again = watching.finish_earlier(line, journal)
+        watch = Watch(line, journal, judge, status, workers or available_cores(), once, stop)
+        again = watch.finish_earlier()
         if again:
             warn(f"{counted(again, 'file')} of a run that was stopped: finished now")
-        asked = patient(judge, lambda seconds: once or stop.wait(seconds), status)
-        forwarding = [Forwarding(journal, target, send, status) for target, send in senders.items()]
-        refresh = (lambda: None) if models is None else models.refresh
-        cores = workers or available_cores()
-        for told in watching.watched(line, journal, asked, cores, stop, once, refresh, status):
+        forwarding = [services.Forwarding(journal, target, send, status) for target, send in senders.items()]
+        for told in watch.answers((lambda: None) if models is None else models.refresh):
             for one in forwarding:
                 one.wake()
             _print(told, as_json, quiet)

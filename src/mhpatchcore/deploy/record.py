@@ -1,4 +1,4 @@
-"""A durable record of every verdict, in one SQLite file beside the models.
+"""A durable record of every verdict, in one SQLite file beside the models, and the way out as a table.
 
 A thread of its own writes it, so no verdict waits for the disk. All that has come meanwhile is one transaction: a kill
 or a power cut loses the last moment at most, and never half a row. What is older than it should be goes with the same
@@ -13,16 +13,19 @@ import json
 import logging
 import queue
 import sqlite3
+import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from mhpatchcore.errors import UserError
-from mhpatchcore.inputs.camera import MEASURES
+from mhpatchcore.inputs.loading import MEASURES
+from mhpatchcore.runtime.files import csv_text, import_parquet
 
 log = logging.getLogger("mhpatchcore")
 FILE = "verdicts.sqlite"
@@ -34,6 +37,8 @@ GOING = 1000  # rows that go with a transaction, at most
 AGAIN = 1.0  # seconds after which a write that failed is tried again
 CLOSING = 10.0  # seconds for the last write
 LOCKED = 20.0  # seconds for another process to finish its write
+ROWS, GROUP = 500, 50_000  # of a piece of text, and of a group in Parquet
+BYTES = 2**18  # of a piece of Parquet
 
 COLUMNS = {
     "id": "TEXT NOT NULL",
@@ -76,6 +81,7 @@ TABLES = (
 Answer = dict[str, Any]  # a part, as the service tells it
 Entry = tuple[Answer, bytes | None]  # with its image
 IMAGES = ("none", "rejected", "all")
+CONDITIONS = ("at >= ?", "at < ?", "model = ?", "verdict = ?")
 
 
 @dataclass(frozen=True)
@@ -95,28 +101,6 @@ class Keeping:
         return self.images == "all" or (self.images == "rejected" and answer["verdict"] == "rejected")
 
 
-@dataclass(frozen=True)
-class Query:
-    """Which verdicts: from a time on, before another, of a model, of a kind; of these the first so many."""
-
-    since: datetime | None = None
-    until: datetime | None = None
-    model: str | None = None
-    verdict: str | None = None
-    limit: int = -1
-
-    def sql(self) -> tuple[str, list[Any]]:
-        given = {
-            "at >= ?": self.since and in_utc(self.since),
-            "at < ?": self.until and in_utc(self.until),
-            "model = ?": self.model,
-            "verdict = ?": self.verdict,
-        }
-        wanted = {condition: value for condition, value in given.items() if value is not None}
-        where = f"WHERE {' AND '.join(wanted)}" if wanted else ""
-        return f"SELECT {NAMES} FROM verdicts {where} ORDER BY n LIMIT ?", [*wanted.values(), self.limit]
-
-
 class Record:
     """The record of a running service: `add` never waits; `close` writes what is left."""
 
@@ -126,8 +110,7 @@ class Record:
         self._waiting: queue.Queue[Entry | None] = queue.Queue(MOST_WAITING)
         self._batch: list[Entry] = []  # what is being written
         self._ending = threading.Event()
-        with closing(_made(path)):
-            pass
+        _made(path).close()
         self._thread = threading.Thread(target=self._write, name="record", daemon=True)
         self._thread.start()
 
@@ -162,12 +145,13 @@ class Record:
             self._waiting.put_nowait(None)  # wakes the thread up
         self._thread.join(CLOSING)
         if self._thread.is_alive():
-            self._lose(len(self._batch) + len(list(self._drained(MOST_WAITING))))
+            self._lose_all()
 
     def _write(self) -> None:
         db: sqlite3.Connection | None = None
         while self._batch or not (self._ending.is_set() and self._waiting.empty()):
-            self._batch = self._batch or self._taken()
+            if not self._batch:
+                self._batch = [one for one in (self._waiting.get(), *self._drained(AT_ONCE - 1)) if one]
             try:
                 if db is None or not self.path.exists():
                     db = _made(self.path)
@@ -178,7 +162,7 @@ class Record:
                     log.error("verdicts cannot be recorded now, and wait: %s", error)
                 self.problem, db = str(error), None
                 if self._ending.is_set():
-                    self._lose(len(self._batch) + len(list(self._drained(MOST_WAITING))))
+                    self._lose_all()
                     return
                 self._ending.wait(AGAIN)
             except Exception:  # one batch must not end the record
@@ -188,17 +172,13 @@ class Record:
         if db is not None:
             db.close()
 
-    def _taken(self) -> list[Entry]:
-        """All that waits, once there is something."""
-        first = self._waiting.get()
-        return [*([] if first is None else [first]), *self._drained(AT_ONCE - 1)]
-
-    def _drained(self, most: int) -> Iterator[Entry]:
+    def _drained(self, most: int) -> Iterator[Entry | None]:
         with suppress(queue.Empty):
             for _ in range(most):
-                entry = self._waiting.get_nowait()
-                if entry is not None:
-                    yield entry
+                yield self._waiting.get_nowait()
+
+    def _lose_all(self) -> None:
+        self._lose(len(self._batch) + sum(one is not None for one in self._drained(MOST_WAITING)))
 
     def _lose(self, n: int) -> None:
         if n and not self.lost:
@@ -211,11 +191,21 @@ def beside(place: Path) -> Path:
     return (place if place.is_dir() else place.parent) / FILE
 
 
-def verdicts(path: Path, query: Query) -> Iterator[Answer]:
-    """The verdicts of a record, the oldest first."""
+def verdicts(
+    path: Path,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    model: str | None = None,
+    verdict: str | None = None,
+    limit: int = -1,
+) -> Iterator[Answer]:
+    """The verdicts of a record, the oldest first: from a time on, before another, of a model, of a kind, so many."""
+    given = (since and in_utc(since), until and in_utc(until), model, verdict)
+    wanted = [(name, value) for name, value in zip(CONDITIONS, given, strict=True) if value is not None]
+    where = " AND ".join(["TRUE", *(name for name, _ in wanted)])
     with _readable(path) as db:
-        for row in db.execute(*query.sql()):
-            yield answer_of(row)
+        query = f"SELECT {NAMES} FROM verdicts WHERE {where} ORDER BY n LIMIT ?"
+        yield from map(answer_of, db.execute(query, [*(value for _, value in wanted), limit]))
 
 
 def row_of(answer: Answer) -> dict[str, Any]:
@@ -260,7 +250,60 @@ def in_utc(time: datetime) -> str:
         raise UserError(f"{time} is out of range: give a time such as 2026-11-18T08:30:00Z") from None
 
 
+def as_csv(answers: Iterable[Answer]) -> Iterator[bytes]:
+    """A table with a header; regions are JSON."""
+    yield csv_text(list(COLUMNS), []).encode()
+    for some in _pieces(answers, ROWS):
+        yield csv_text(list(COLUMNS), map(row_of, some), header=False).encode()
+
+
+def as_json_lines(answers: Iterable[Answer]) -> Iterator[bytes]:
+    """A line for each part, in the shape in which the service tells it."""
+    for some in _pieces(answers, ROWS):
+        yield "".join(f"{json.dumps(answer)}\n" for answer in some).encode()
+
+
+def as_parquet(answers: Iterable[Answer]) -> Iterator[bytes]:
+    """A table with typed columns; regions are a list of structures."""
+    pyarrow, parquet = import_parquet()
+    kinds = {"TEXT": pyarrow.string(), "REAL": pyarrow.float64(), "INTEGER": pyarrow.int64()}
+    numbers = pyarrow.list_(pyarrow.int64())
+    region = {"box": numbers, "area": pyarrow.int64(), "peak": pyarrow.float64(), "peak_at": numbers}
+    own = {
+        "at": pyarrow.timestamp("ms", "UTC"),
+        "trial": pyarrow.bool_(),
+        "is_like_known": pyarrow.bool_(),
+        "regions": pyarrow.list_(pyarrow.struct(list(region.items()))),
+    }
+    schema = pyarrow.schema([(name, own.get(name, kinds[kind.split()[0]])) for name, kind in COLUMNS.items()])
+    with tempfile.TemporaryFile() as file:
+        with parquet.ParquetWriter(file, schema) as writer:
+            for some in _pieces(answers, GROUP):
+                rows = [
+                    row_of(one) | {"regions": one["regions"], "at": datetime.fromisoformat(one["at"])}
+                    for one in some
+                ]
+                writer.write_table(pyarrow.Table.from_pylist(rows, schema=schema))
+        file.seek(0)
+        while piece := file.read(BYTES):
+            yield piece
+
+
+def _pieces(answers: Iterable[Answer], size: int) -> Iterator[list[Answer]]:
+    left = iter(answers)
+    while piece := list(islice(left, size)):
+        yield piece
+
+
+EXPORTS: dict[str, Callable[[Iterable[Answer]], Iterator[bytes]]] = {
+    "csv": as_csv,
+    "jsonl": as_json_lines,
+    "parquet": as_parquet,
+}
+
+
 def _add(db: sqlite3.Connection, batch: Sequence[Entry], keeping: Keeping) -> None:
+    """Write a batch; what is too old or too much goes, some at a time."""
     marks = ", ".join(f":{name}" for name in COLUMNS)
     with db:
         db.execute("BEGIN IMMEDIATE")
@@ -268,21 +311,16 @@ def _add(db: sqlite3.Connection, batch: Sequence[Entry], keeping: Keeping) -> No
             added = db.execute(f"INSERT INTO verdicts ({NAMES}) VALUES ({marks})", row_of(answer))
             if image is not None:
                 db.execute("INSERT INTO images VALUES (?, ?, ?)", (added.lastrowid, len(image), image))
-        _let_go_of_rows(db, keeping)
+        oldest = in_utc(datetime.now(UTC) - timedelta(days=keeping.days))
+        (last,) = db.execute("SELECT coalesce(max(n), 0) FROM verdicts").fetchone()
+        for condition, value in (("at < ?", oldest), ("n <= ?", last - keeping.rows)):
+            found = f"SELECT n FROM verdicts WHERE {condition} LIMIT {GOING}"
+            db.execute(f"DELETE FROM verdicts WHERE n IN ({found})", (value,))  # with their images
         _let_go_of_images(db, keeping.image_bytes)
 
 
-def _let_go_of_rows(db: sqlite3.Connection, keeping: Keeping) -> None:
-    """Some of those that are too old or too many, with their images."""
-    oldest = in_utc(datetime.now(UTC) - timedelta(days=keeping.days))
-    (last,) = db.execute("SELECT coalesce(max(n), 0) FROM verdicts").fetchone()
-    for condition, value in (("at < ?", oldest), ("n <= ?", last - keeping.rows)):
-        found = f"SELECT n FROM verdicts WHERE {condition} LIMIT {GOING}"
-        db.execute(f"DELETE FROM verdicts WHERE n IN ({found})", (value,))
-
-
 def _let_go_of_images(db: sqlite3.Connection, most_bytes: int) -> None:
-    """The oldest of those that are too much."""
+    """The oldest go while they are too much."""
     (too_much,) = db.execute("SELECT coalesce(sum(bytes), 0) - ? FROM images", (most_bytes,)).fetchone()
     while too_much > 0:
         n, size = db.execute("SELECT n, bytes FROM images ORDER BY n LIMIT 1").fetchone()

@@ -27,7 +27,7 @@ from mhpatchcore.backbone.stored import (
 from mhpatchcore.bank.constructors import Candidates, build_bank
 from mhpatchcore.bank.patches import Patches, Stream, grid_origin
 from mhpatchcore.config import Config
-from mhpatchcore.fitting.execution import Execution, Phase
+from mhpatchcore.fitting.execution import Execution, Progress
 from mhpatchcore.fitting.extraction import Extraction, images_at_once
 from mhpatchcore.fitting.trees import Tree, cut, reduce_tree
 from mhpatchcore.metric import shrinkage
@@ -152,7 +152,7 @@ def fourth_moment(store: Store, directions: str, chunk: Sequence[StoredView]) ->
     return float(squares @ squares)
 
 
-def bank_at(extraction: Extraction, metric: Metric, scale: int, phase: Phase) -> Patches:
+def bank_at(extraction: Extraction, metric: Metric, scale: int, phase: Progress) -> Patches:
     """The constructor over the whitened patches of all images."""
     config, execution = extraction.config, extraction.execution
     key = put_metric(extraction.store, metric.whitening)
@@ -189,7 +189,7 @@ class StoredPatches(Stream):
     store: Store
     metric: str
     execution: Execution
-    phase: Phase
+    phase: Progress
 
     def patches(self) -> Iterator[Patches]:
         every = zip(self.chunks, ordered_map(self.read, self.chunks, self.workers), strict=True)

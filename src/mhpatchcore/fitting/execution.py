@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from mhpatchcore.errors import ImageWarning, UserError
 from mhpatchcore.fitting.dask_executor import DaskExecutor
 from mhpatchcore.inputs.sources import ImageLike
-from mhpatchcore.runtime.costs import Costs, Measured
-from mhpatchcore.runtime.parallel import available_cores, ordered_map
+from mhpatchcore.runtime.costs import Costs, Phase
+from mhpatchcore.runtime.parallel import ordered_map
 from mhpatchcore.runtime.store import Store
+from mhpatchcore.runtime.system import available_cores
 from mhpatchcore.runtime.urls import url_of
 
 if TYPE_CHECKING:
@@ -147,10 +148,10 @@ class Execution:
         return replace(self, executor=DaskExecutor(client))
 
     @contextmanager
-    def phase(self, name: str, total: int) -> Iterator[Phase]:
+    def phase(self, name: str, total: int) -> Iterator[Progress]:
         """A phase of the work, which takes `total` steps: what it costs, and how far it is."""
-        with self.telemetry.phase(name) if self.telemetry else nullcontext(Measured()) as measured:
-            phase = Phase(partial(self.progress, name), total, measured)
+        with self.telemetry.phase(name) if self.telemetry else nullcontext(Phase(name)) as cost:
+            phase = Progress(partial(self.progress, name), total, cost)
             phase.advance(0)
             yield phase
             phase.advance(total)
@@ -164,15 +165,15 @@ class Execution:
 
 
 @dataclass(frozen=True)
-class Phase:
-    """A part of the work that goes on."""
+class Progress:
+    """How far a phase is."""
 
     report: Callable[[int, int], None]
     total: int
-    measured: Measured
+    cost: Phase
 
     def advance(self, done: int) -> None:
-        self.measured.items = done
+        self.cost.items = done
         self.report(done, self.total)
 
     def over(

@@ -34,13 +34,23 @@ from mhpatchcore.inputs.decode import size_of
 from mhpatchcore.inputs.loading import LoadedImage, load_image
 from mhpatchcore.inputs.regions import Roi
 from mhpatchcore.inputs.sources import ImageLike, content_hash, fetched
-from mhpatchcore.inputs.turns import AUTO, EVERY_TURN, PLAIN, TURNS, Turn
-from mhpatchcore.inputs.views import Geometry, Placed, View, whole_view
+from mhpatchcore.inputs.views import (
+    AUTO,
+    EVERY_TURN,
+    PLAIN,
+    TURNS,
+    Geometry,
+    Placed,
+    Turn,
+    View,
+    whole_view,
+)
 from mhpatchcore.model.duplicates import thumbnail
 from mhpatchcore.model.value import Model
 from mhpatchcore.runtime.arrays import Array
-from mhpatchcore.runtime.parallel import Memoised, give_back
+from mhpatchcore.runtime.parallel import Memoised
 from mhpatchcore.runtime.store import Store, entry_key
+from mhpatchcore.runtime.system import give_back
 
 VIEWS_PER_ENTRY = 4  # they are held while the image is
 INDEX = ("views", "where", "thumbnail", "measures")

@@ -43,9 +43,9 @@ from mhpatchcore.fitting.checks import (
 from mhpatchcore.fitting.execution import Execution
 from mhpatchcore.fitting.extraction import Extraction, extract, load_network, number_of_views
 from mhpatchcore.fitting.storekeeping import keep_within, opened_store
-from mhpatchcore.inputs.camera import MEASURES
 from mhpatchcore.inputs.checks import normals_among, odd_images, refuse_defects, seen_headers
 from mhpatchcore.inputs.files import absolute_name
+from mhpatchcore.inputs.loading import MEASURES
 from mhpatchcore.inputs.sources import Gathered, ImageLike, Images, gather, spread
 from mhpatchcore.inputs.views import STRIDE, shape_like
 from mhpatchcore.inputs.window import learnt_window
@@ -53,7 +53,8 @@ from mhpatchcore.model.duplicates import SIDE, near_duplicates
 from mhpatchcore.model.file import check_can_be_listed
 from mhpatchcore.model.history import checked_product, event, product_of
 from mhpatchcore.model.value import Model, Scale
-from mhpatchcore.runtime.parallel import give_back, one_blas_thread
+from mhpatchcore.runtime.parallel import one_blas_thread
+from mhpatchcore.runtime.system import give_back
 from mhpatchcore.scoring.local import spacing_weights
 from mhpatchcore.scoring.score import load_head
 

@@ -15,7 +15,7 @@ from functools import partial, reduce
 from math import log
 from typing import Any, Generic, Protocol, Self, TypeVar
 
-from mhpatchcore.fitting.execution import Executor, Phase
+from mhpatchcore.fitting.execution import Executor, Progress
 from mhpatchcore.runtime.arrays import Array
 from mhpatchcore.runtime.parallel import tree_nodes, whole_subtrees
 from mhpatchcore.runtime.store import Store, entry_key
@@ -91,7 +91,7 @@ class Tree(ABC, Generic[Value]):
 
 
 def reduce_tree(
-    tree: Tree[Value], chunks: Sequence[Sequence[Any]], executor: Executor, phase: Phase, of: int = 0
+    tree: Tree[Value], chunks: Sequence[Sequence[Any]], executor: Executor, phase: Progress, of: int = 0
 ) -> list[Value]:
     """What remains of a tree over chunks, the largest nodes first; the phase hears of their items, `of` in all."""
     runs = runs_of(chunks, tree.fan_in, executor)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageDraw
 
-from mhpatchcore.deploy.inbox.parts import Inbox
+from mhpatchcore.deploy.inbox import Inbox
 from mhpatchcore.errors import UserError
 from mhpatchcore.inputs.datasets import Dataset, Sample
 from mhpatchcore.report.drawing import save_picture

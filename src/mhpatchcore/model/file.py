@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import safetensors.numpy as safetensors
+from safetensors import SafetensorError
 
 from mhpatchcore import __version__
 from mhpatchcore.backbone.session import Backbone, BackboneInfo
@@ -36,7 +38,10 @@ HASH = 72  # bytes of the header for the hash of an image, and what separates it
 THE_REST = 1_000_000  # bytes of the header for anything but names and hashes of images
 KEY, DIGEST = "mhpatchcore", "sha256"
 # what reading a file can raise that is not what it should be
-DAMAGE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError, UserError)
+DAMAGE = (
+    *(ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError),
+    *(SafetensorError, UserError),
+)
 
 
 def save(model: Model, path: Path) -> None:
@@ -47,8 +52,7 @@ def save(model: Model, path: Path) -> None:
 
 
 def load(path: Path) -> Model:
-    content, name = read_file(path)
-    return from_bytes(content, name)
+    return from_bytes(*read_file(path))
 
 
 def read_file(path: Path) -> tuple[bytes, str]:
@@ -59,33 +63,29 @@ def read_file(path: Path) -> tuple[bytes, str]:
         read_document(content, url)
         return content, url
     document_of(path)  # what is not a model is refused before all of it is read
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise _unreadable(path, error) from error
-    except MemoryError as error:
-        raise _damaged(str(path), "it is larger than the memory") from error
-    return content, str(path)
+    return _read(path), str(path)
 
 
 def document_of(path: Path) -> dict[str, Any]:
     """The JSON part of a model file, of which no more than that is read."""
     check_file(path)
-    try:
-        with path.open("rb") as file:
-            length = file.read(8)
-            header = file.read(min(int.from_bytes(length, "little"), MOST_HEADER))
-    except OSError as error:
-        raise _unreadable(path, error) from error
-    return read_document(length + header, str(path))
+    length = _read(path, 8)
+    return read_document(_read(path, 8 + min(int.from_bytes(length, "little"), MOST_HEADER)), str(path))
 
 
 def check_file(path: Path) -> None:
     """Refuse a path that is not a file."""
-    if path.is_dir():
-        raise ModelFileError(f"{path} is a folder, not a model file; name the file that `fit` has written")
     if not path.is_file():
-        raise ModelFileError(f"there is no model file {path}; check the path")
+        why = f"{path} is a folder, not a model file" if path.is_dir() else f"there is no model file {path}"
+        raise ModelFileError(f"{why}: name the file that `fit` has written")
+
+
+def _read(path: Path, size: int = -1) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(size)
+    except (OSError, MemoryError) as error:
+        raise ModelFileError(f"cannot read {path}: {in_one_line(error)}; check its permissions") from error
 
 
 def check_can_be_listed(names: Sequence[str], most: int = MOST_HEADER) -> None:
@@ -103,19 +103,22 @@ def check_can_be_listed(names: Sequence[str], most: int = MOST_HEADER) -> None:
 
 
 def to_bytes(model: Model) -> bytes:
-    from safetensors.numpy import save as serialised
-
     tensors = {name: np.ascontiguousarray(array) for name, array in _tensors(model).items()}
     document = _document(model) | {"sha256": {name: _sha256(array) for name, array in tensors.items()}}
     text = json.dumps(document)
-    metadata = {KEY: text, DIGEST: hashlib.sha256(text.encode()).hexdigest()}
-    return _in_order(bytes(serialised(tensors, metadata)))
+    content = safetensors.save(tensors, {KEY: text, DIGEST: hashlib.sha256(text.encode()).hexdigest()})
+    # the library writes metadata in any order
+    length = int.from_bytes(content[:8], "little")
+    header = json.dumps(json.loads(content[8 : 8 + length]), sort_keys=True).encode()
+    header += b" " * (-len(header) % 8)
+    return len(header).to_bytes(8, "little") + header + content[8 + length :]
 
 
 def from_bytes(content: bytes, name: str = "the model") -> Model:
     """The model in a file's content, checked; `name` is what messages call it."""
-    document, tensors = read_document(content, name), _read_tensors(content, name)
+    document = read_document(content, name)
     try:
+        tensors = safetensors.load(content)
         check_tensors(document, tensors)
         for key, sha256 in document["sha256"].items():
             if _sha256(tensors[key]) != sha256:
@@ -124,32 +127,40 @@ def from_bytes(content: bytes, name: str = "the model") -> Model:
         check_model(model)
         return model
     except DAMAGE as error:
-        raise _damaged(name, error) from error
+        raise damaged(name, error) from error
 
 
 def read_document(content: bytes, name: str) -> dict[str, Any]:
-    """The JSON part alone."""
-    metadata = _metadata(content, name)
-    if KEY not in metadata:
-        raise ModelFileError(f"{name} is a safetensors file, but not a model of mhpatchcore")
+    """The JSON part alone, checked."""
     try:
-        document: dict[str, Any] = dict(json.loads(metadata[KEY]))
-        written, digest = int(document["format"]), hashlib.sha256(metadata[KEY].encode()).hexdigest()
-    except DAMAGE as error:
-        raise _damaged(name, error) from error
-    if written != FORMAT:
-        raise ModelFileError(
-            f"{name} has format {written} (mhpatchcore {in_one_line(document.get('version'))}), and this is "
-            f"mhpatchcore {__version__}, which reads format {FORMAT}: fit the model again, or use the version that "
-            "wrote it"
-        )
-    if digest != metadata.get(DIGEST):
-        raise _damaged(name, "its settings are not what was written")
-    try:
+        length = int.from_bytes(content[:8], "little")
+        if not 0 < length <= len(content) - 8:
+            raise ValueError("its header does not end")
+        # safetensors gives metadata only of files
+        metadata = json.loads(content[8 : 8 + length]).get("__metadata__", {})
+        if KEY not in metadata:
+            raise ModelFileError(f"{name} is a safetensors file, but not a model of mhpatchcore")
+        document: dict[str, Any] = json.loads(metadata[KEY])
+        if document["format"] != FORMAT:
+            raise ModelFileError(
+                f"{name} has format {document['format']} (mhpatchcore {in_one_line(document.get('version'))}), and "
+                f"this is mhpatchcore {__version__}, which reads format {FORMAT}: fit the model again, or use the "
+                "version that wrote it"
+            )
+        if hashlib.sha256(metadata[KEY].encode()).hexdigest() != metadata.get(DIGEST):
+            raise ValueError("its settings are not what was written")
         check_document(document)
+        return document
+    except ModelFileError:
+        raise
     except DAMAGE as error:
-        raise _damaged(name, error) from error
-    return document
+        raise damaged(name, error) from error
+
+
+def damaged(name: object, why: object) -> ModelFileError:
+    return ModelFileError(
+        f"{name} is damaged, truncated or not a model file ({in_one_line(why)}); copy it again or fit the model again"
+    )
 
 
 def _document(model: Model) -> dict[str, Any]:
@@ -264,47 +275,6 @@ def _model(document: dict[str, Any], tensors: dict[str, Array]) -> Model:
         product=document["product"],
         defects=defects,
     )
-
-
-def _metadata(content: bytes, name: str) -> dict[str, str]:
-    """The metadata in the header, which safetensors itself gives only for files."""
-    length = int.from_bytes(content[:8], "little")
-    try:
-        if len(content) < 8 or length > len(content) - 8:
-            raise ValueError("its header does not end")
-        header = json.loads(content[8 : 8 + length])
-        metadata = header.get("__metadata__", {})
-        if not all(isinstance(value, str) for value in metadata.values()):
-            raise ValueError("its metadata are not texts")
-        return dict(metadata)
-    except DAMAGE as error:
-        raise _damaged(name, error, "truncated, or not a model file") from error
-
-
-def _read_tensors(content: bytes, name: str) -> dict[str, Array]:
-    from safetensors import SafetensorError
-    from safetensors.numpy import load as deserialised
-
-    try:
-        return dict(deserialised(content))
-    except (SafetensorError, *DAMAGE) as error:
-        raise _damaged(name, error, "truncated, or not a model file") from error
-
-
-def _in_order(content: bytes) -> bytes:
-    """A safetensors file with its header in one order: the library writes metadata in any."""
-    length = int.from_bytes(content[:8], "little")
-    header = json.dumps(json.loads(content[8 : 8 + length]), sort_keys=True).encode()
-    header += b" " * (-len(header) % 8)
-    return len(header).to_bytes(8, "little") + header + content[8 + length :]
-
-
-def _damaged(name: str, why: object, what: str = "damaged") -> ModelFileError:
-    return ModelFileError(f"{name} is {what} ({in_one_line(why)}); copy it again or fit the model again")
-
-
-def _unreadable(path: Path, error: OSError) -> ModelFileError:
-    return ModelFileError(f"cannot read {path}: {error.strerror}; check its permissions")
 
 
 def _sha256(array: Array) -> str:

@@ -12,7 +12,7 @@ Beyond the edge of the region it falls to zero.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import groupby
 from math import ceil, floor
@@ -99,20 +99,14 @@ class ViewScores:
 
     def cells_in(self, box: Extent) -> tuple[slice, slice] | None:
         """The rows and columns of its grid in a box of the original image; None where it does not see the box."""
-        where, (rows, columns) = self.geometry, self.distances.shape
-        if not (
-            where.top < box[2] and box[0] < where.bottom and where.left < box[3] and box[1] < where.right
-        ):
+        seen = self.geometry.box
+        if not (seen[0] < box[2] and box[0] < seen[2] and seen[1] < box[3] and box[1] < seen[3]):
             return None
-        return (
-            _cells(box[0] - where.top, box[2] - where.top, where.bottom - where.top, rows),
-            _cells(box[1] - where.left, box[3] - where.left, where.right - where.left, columns),
+        rows, columns = (
+            _cells(box[axis] - seen[axis], box[axis + 2] - seen[axis], seen[axis + 2] - seen[axis], n)
+            for axis, n in enumerate(self.distances.shape)
         )
-
-    def map_over(self, box: Extent, height: int, width: int) -> Floats:
-        """Its own smoothed map over a box of the original image, at height × width places in it."""
-        where = self.geometry.within(box, height, width)
-        return original_map(self.distances, *self.size, self.sigma, where)
+        return rows, columns
 
 
 def combined_map(views: Sequence[ViewScores], box: Extent, height: int, width: int) -> Floats:
@@ -127,7 +121,8 @@ def combined_map(views: Sequence[ViewScores], box: Extent, height: int, width: i
 def _scale_map(views: Sequence[ViewScores], box: Extent, height: int, width: int) -> Floats:
     """The map of one scale, of all its views."""
     if len(views) == 1 and views[0].is_plain:
-        return views[0].map_over(box, height, width)
+        view = views[0]
+        return original_map(view.distances, *view.size, view.sigma, view.geometry.within(box, height, width))
     total, inside, blended = np.zeros((3, height, width), np.float32)
     y, x = middles(box[0], box[2], height), middles(box[1], box[3], width)
     for view in views:
@@ -185,8 +180,9 @@ def _covered(start: float, stop: float, n: int) -> slice:
 
 def view_map(scores: Floats, height: int, width: int, sigma: float) -> Floats:
     """Patch scores (h, w) → smoothed map (height, width) of the view."""
-    rows = smooth_upsampling(height, scores.shape[0], sigma)
-    columns = smooth_upsampling(width, scores.shape[1], sigma)
+    rows, columns = (
+        smooth_upsampling(n, m, sigma) for n, m in zip((height, width), scores.shape, strict=True)
+    )
     return _product(_product(rows, scores), columns.T)
 
 
@@ -207,63 +203,50 @@ def regions_in(bands: Iterable[Floats], limit: float) -> tuple[Region, ...]:
 
     parts: list[Region] = []
     joined: list[int] = []  # an earlier part of the same region, or the part itself
-    above, top = np.empty(0, np.intp), 0
+
+    def first_of(part: int) -> int:
+        while joined[part] != part:
+            part = joined[part]
+        return part
+
+    above, top = np.empty(0, np.intp), 0  # the last row of the band before: the part at each pixel, or −1
     for heat in bands:
         labels, count = ndimage.label(heat > limit, structure=np.ones((3, 3)))
-        first = len(parts)
+        first_row, last_row = np.where(labels[[0, -1]] > 0, labels[[0, -1]] - 1 + len(parts), -1)
         for label, box in enumerate(ndimage.find_objects(labels, count), start=1):
             parts.append(_region(labels[box] == label, heat[box], top + box[0].start, box[1].start))
             joined.append(len(joined))
-        for one, other in _touching(above, labels[0] - 1 + first, first):
-            roots = sorted((_root(joined, one), _root(joined, other)))
-            joined[roots[1]] = roots[0]
-        above, top = np.where(labels[-1] > 0, labels[-1] - 1 + first, -1), top + len(heat)
+        for one, other in _touching(above, first_row) if len(above) else ():
+            earlier, later = sorted((first_of(one), first_of(other)))
+            joined[later] = earlier
+        above, top = last_row, top + len(heat)
     regions: dict[int, Region] = {}
     for i, part in enumerate(parts):
-        root = _root(joined, i)
-        regions[root] = _together(regions[root], part) if root in regions else part
+        first = first_of(i)
+        regions[first] = _together(regions[first], part) if first in regions else part
     return tuple(sorted(regions.values(), key=lambda region: -region.peak))
 
 
 def _region(inside: Mask, heat: Floats, top: int, left: int) -> Region:
     """A region that fills its box, of which `inside` says where it is."""
     row, column = np.unravel_index(np.where(inside, heat, -np.inf).argmax(), inside.shape)
-    return Region(
-        box=Box(top, left, top + inside.shape[0], left + inside.shape[1]),
-        area=int(inside.sum()),
-        peak=float(heat[row, column]),
-        peak_at=(top + int(row), left + int(column)),
-    )
+    box = Box(top, left, top + inside.shape[0], left + inside.shape[1])
+    return Region(box, int(inside.sum()), float(heat[row, column]), (top + int(row), left + int(column)))
 
 
-def _touching(above: Indices, below: Indices, first: int) -> set[tuple[int, int]]:
-    """The pairs of parts that touch across two rows: above (W,) of earlier parts, −1 for none, below from `first`."""
-    pairs = set()
-    for shift in (-1, 0, 1) if len(above) else ():
-        one, other = (
-            above[max(shift, 0) : len(above) + min(shift, 0)],
-            below[max(-shift, 0) : len(below) - max(shift, 0)],
-        )
-        meet = (one >= 0) & (other >= first)
-        pairs |= set(zip(one[meet].tolist(), other[meet].tolist(), strict=True))
-    return pairs
-
-
-def _root(joined: list[int], part: int) -> int:
-    while joined[part] != part:
-        part = joined[part]
-    return part
+def _touching(above: Indices, below: Indices) -> set[tuple[int, int]]:
+    """The pairs of parts that touch across two rows (W,) of parts, of which −1 is none."""
+    padded = np.pad(below, 1, constant_values=-1)
+    near = np.stack([padded[:-2], below, padded[2:]])
+    meet = (above >= 0) & (near >= 0)
+    return set(zip(np.broadcast_to(above, near.shape)[meet].tolist(), near[meet].tolist(), strict=True))
 
 
 def _together(one: Region, other: Region) -> Region:
-    box = Box(
-        min(one.box[0], other.box[0]),
-        min(one.box[1], other.box[1]),
-        max(one.box[2], other.box[2]),
-        max(one.box[3], other.box[3]),
-    )
+    tops, lefts, bottoms, rights = zip(one.box, other.box, strict=True)
     highest = other if other.peak > one.peak else one
-    return Region(box, one.area + other.area, highest.peak, highest.peak_at)
+    box = Box(min(tops), min(lefts), max(bottoms), max(rights))
+    return replace(highest, box=box, area=one.area + other.area)
 
 
 def smoothing(n: int, sigma: float) -> Doubles:

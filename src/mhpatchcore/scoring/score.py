@@ -137,15 +137,19 @@ def combined_score(rule: str, scores: Sequence[float], views: Sequence[ViewScore
         return float(scores[0])
     if rule == "map-max":
         return combined_peak(views)
-    of_scale: dict[int, float] = {}
-    for view, score in zip(views, scores, strict=True):
-        of_scale[view.scale] = max(score, of_scale.get(view.scale, 0.0))
-    return float(np.mean(list(of_scale.values())))
+    return float(np.mean(list(_largest_of_scales(views, scores).values())))
 
 
 def combined_peak(views: Sequence[ViewScores]) -> float:
-    """The maximum of the combined map."""
-    return _peak_of_whole_views(views) if are_plain(views) else blended_peak(views).value
+    """The maximum of the combined map, of whole views at the pixels of the finest.
+
+    There each scale is smoothed by `sigma` pixels of its own view.
+    """
+    if not are_plain(views):
+        return blended_peak(views).value
+    height, width = max(view.size for view in views)
+    heats = [view_map(view.distances, height, width, view.sigma * height / view.size[0]) for view in views]
+    return float(np.mean(heats, axis=0).max())
 
 
 def are_plain(views: Sequence[ViewScores]) -> bool:
@@ -153,13 +157,12 @@ def are_plain(views: Sequence[ViewScores]) -> bool:
     return all(view.is_plain for view in views) and len({view.scale for view in views}) == len(views)
 
 
-def _peak_of_whole_views(views: Sequence[ViewScores]) -> float:
-    """At the pixels of the finest view. Each scale is smoothed by `sigma` pixels of its own view."""
-    if len(views) == 1:
-        return float(view_map(views[0].distances, *views[0].size, views[0].sigma).max())
-    height, width = max(view.size for view in views)
-    heats = [view_map(view.distances, height, width, view.sigma * height / view.size[0]) for view in views]
-    return float(np.mean(heats, axis=0).max())
+def _largest_of_scales(views: Sequence[ViewScores], numbers: Sequence[float]) -> dict[int, float]:
+    """The largest of the views' numbers at each scale."""
+    largest: dict[int, float] = {}
+    for view, number in zip(views, numbers, strict=True):
+        largest[view.scale] = max(number, largest.get(view.scale, 0.0))
+    return largest
 
 
 class Peak(NamedTuple):
@@ -177,9 +180,7 @@ def blended_peak(views: Sequence[ViewScores]) -> Peak:
     which of its own scale are those of the view, or of another that is looked at before it.
     """
     own = [float(view.counted.max()) for view in views]
-    largest: dict[int, float] = {}
-    for view, one in zip(views, own, strict=True):
-        largest[view.scale] = max(one, largest.get(view.scale, 0.0))
+    largest = _largest_of_scales(views, own)
     rest = {scale: sum(largest.values()) - one for scale, one in largest.items()}
     bound = [(one + rest[view.scale]) / len(largest) for view, one in zip(views, own, strict=True)]
     peak = Peak(0.0, 0.0, 0.0)

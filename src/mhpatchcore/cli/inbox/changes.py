@@ -23,8 +23,7 @@ from mhpatchcore.cli.inbox.lines import (
     who_says,
 )
 from mhpatchcore.cli.options import FalseAlarm
-from mhpatchcore.deploy.inbox.preview import ACTIONS
-from mhpatchcore.deploy.inbox.proposals import Request, accept, propose
+from mhpatchcore.deploy.inbox.proposals import ACTIONS, Request, accept, propose
 from mhpatchcore.deploy.inbox.versions import recover, versions
 from mhpatchcore.errors import UserError
 

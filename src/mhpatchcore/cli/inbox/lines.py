@@ -11,9 +11,9 @@ from typing import Annotated, Any
 import typer
 
 from mhpatchcore.cli.console import counted, printable
+from mhpatchcore.deploy.inbox import Inbox, Part
 from mhpatchcore.deploy.inbox.journal import Change
-from mhpatchcore.deploy.inbox.parts import Inbox, Part
-from mhpatchcore.deploy.inbox.preview import Effect, Preview
+from mhpatchcore.deploy.inbox.proposals import Effect, Preview
 from mhpatchcore.deploy.inbox.versions import Version
 from mhpatchcore.model.file import check_file
 

@@ -12,7 +12,7 @@ from mhpatchcore.cli.command import Answer, command
 from mhpatchcore.cli.console import counted
 from mhpatchcore.cli.inbox.lines import Label, Model, Note, Place, Who, inbox_of, journal_line, line, who_says
 from mhpatchcore.cli.paths import check_folder, given_images
-from mhpatchcore.deploy.inbox.parts import Said
+from mhpatchcore.deploy.inbox import Said
 from mhpatchcore.deploy.inbox.proposals import file_name, loaded
 from mhpatchcore.errors import UserError
 from mhpatchcore.inputs.sources import list_images

@@ -9,14 +9,14 @@ A proposal that is ready holds a whole model, so only the newest few are kept.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import RLock
 from typing import Any
 
-from mhpatchcore.deploy.inbox.parts import Inbox
+from mhpatchcore.deploy.inbox import Inbox
 from mhpatchcore.deploy.inbox.proposals import Proposal, Request, accept, propose
 from mhpatchcore.errors import UserError, in_one_line
 from mhpatchcore.fitting.execution import Execution
@@ -101,49 +101,46 @@ class Jobs:
                 raise NotReadyError(
                     f"job {id} is {job.state}: {job.error or 'only one that is ready can be accepted'}"
                 )
-            proposal, job.state = job.proposal, "accepting"
+            job.state = "accepting"
         try:
-            sha256 = accept(self.inbox, proposal)
+            sha256 = accept(self.inbox, job.proposal)
         except BaseException:
             job.state = "ready"  # and can be tried again
             raise
-        with self._lock:
-            job.sha256 = sha256
-            self._end(job, "accepted")
+        self._set(job, state="accepted", sha256=sha256, proposal=None)
         return job
 
-    def discard(self, id: str) -> Job:
+    def discard(self, id: str, why: str = "") -> Job:
         """Forget a proposal; one that is being made stops."""
         with self._lock:
             job = self.job(id)
             if job.state not in (*OVER, "accepting"):
-                self._end(job, "discarded")
+                self._set(job, state="discarded", error=why, proposal=None)
             return job
 
     def close(self) -> None:
         """Stop what is under way; nothing of it is written."""
         with self._lock:
-            for job in self._jobs.values():
-                if job.state not in (*OVER, "accepting"):
-                    self._end(job, "discarded")
+            for id in self._jobs:
+                self.discard(id)
         self._pool.shutdown(cancel_futures=True)
 
     def _run(self, job: Job, path: Path) -> None:
-        try:
-            self._set(job, state="running")
-            execution = Execution(workers=self._workers, progress=self._progress(job))
-            proposal = propose(self.inbox, path, job.request, execution)
-            self._set(job, proposal=proposal, preview=proposal.preview.to_json(), state="ready")
-            self._let_go_of_the_oldest()
-        except _StoppedError:
-            pass
-        except UserError as error:
-            self._fail(job, str(error))
-        except Exception as error:  # a job that ends without a word would be waited for
-            self._fail(job, f"it went wrong: {in_one_line(error)}")
+        def advance(phase: str, done: int, total: int) -> None:
+            self._set(job, phase=phase, done=done, total=total)
 
-    def _progress(self, job: Job) -> Callable[[str, int, int], None]:
-        return lambda phase, done, total: self._set(job, phase=phase, done=done, total=total)
+        with suppress(_StoppedError):
+            try:
+                self._set(job, state="running")
+                proposal = propose(self.inbox, path, job.request, Execution(self._workers, progress=advance))
+                self._set(job, proposal=proposal, preview=proposal.preview.to_json(), state="ready")
+                self._let_go_of_the_oldest()
+            except UserError as error:
+                self._set(job, state="failed", error=str(error))
+            except _StoppedError:
+                raise
+            except Exception as error:  # a job that ends without a word would be waited for
+                self._set(job, state="failed", error=f"it went wrong: {in_one_line(error)}")
 
     def _set(self, job: Job, **values: Any) -> None:
         with self._lock:
@@ -155,14 +152,4 @@ class Jobs:
     def _let_go_of_the_oldest(self) -> None:
         with self._lock:
             for job in [one for one in self._jobs.values() if one.state == "ready"][:-MOST_READY]:
-                job.error = "newer previews have taken its room: look at a new one"
-                self._end(job, "discarded")
-
-    def _fail(self, job: Job, why: str) -> None:
-        with self._lock:
-            if job.state not in OVER:
-                job.error = why
-                self._end(job, "failed")
-
-    def _end(self, job: Job, state: str) -> None:
-        job.state, job.proposal = state, None
+                self.discard(job.id, "newer previews have taken its room: look at a new one")

@@ -18,13 +18,13 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
 from mhpatchcore.errors import UserError
 from mhpatchcore.runtime.files import temporary_beside
 from mhpatchcore.runtime.system import flush
+from mhpatchcore.runtime.texts import encodable, representable
 
 KIND, SCHEMA = 0x6D68_7063, 2  # what the file says it is: "mhpc"
 WAIT = 10  # seconds for another process to finish its write
@@ -83,10 +83,12 @@ def opened(path: Path, write: bool = False) -> Iterator[sqlite3.Connection]:
         if write and not path.exists():
             _make(path)
         there = path.exists()
-        with closing(_connection(path if there else ":memory:")) as db:
+        with closing(sqlite3.connect(path if there else ":memory:", WAIT, isolation_level=None)) as db:
+            db.row_factory = sqlite3.Row
             if not there:
                 _make_tables(db)
-            if _kind(db) != (KIND, SCHEMA):
+            kind = [db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")]
+            if kind != [KIND, SCHEMA]:
                 raise InboxError(f"{path} is not an inbox of this version: name another file")
             with db:
                 db.execute("BEGIN IMMEDIATE" if write else "BEGIN")
@@ -98,11 +100,11 @@ def opened(path: Path, write: bool = False) -> Iterator[sqlite3.Connection]:
 
 
 def _make(path: Path) -> None:
-    """A new inbox, beside its place and then there, unless another process was faster.
+    """A new inbox, written beside its place and then linked there, unless another process was faster.
 
     It is in WAL mode from its first byte: SQLite would not wait for others to change that.
     """
-    with closing(_connection(":memory:")) as db:
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as db:
         _make_tables(db)
         content = bytearray(db.serialize())
     content[18:20] = b"\2\2"  # the versions of WAL, by https://sqlite.org/fileformat2.html
@@ -122,14 +124,28 @@ def _make_tables(db: sqlite3.Connection) -> None:
         db.execute(statement)
 
 
-def _connection(path: str | Path) -> sqlite3.Connection:
-    return sqlite3.connect(path, WAIT, isolation_level=None)
+def write(db: sqlite3.Connection, row: dict[str, Any]) -> int:
+    """Add a row to the journal, as of now; its number."""
+    row = row | {"at": now()}
+    names, values = ", ".join(row), ", ".join(f":{name}" for name in row)
+    return int(db.execute(f"INSERT INTO journal ({names}) VALUES ({values})", row).lastrowid or 0)
 
 
-def _kind(db: sqlite3.Connection) -> tuple[int, int]:
-    """What the file says it is."""
-    kind, schema = (db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version"))
-    return kind, schema
+def cleaned(row: dict[str, Any]) -> dict[str, Any]:
+    r"""Values as the journal keeps them: texts of some length, who and why on one line, only finite numbers.
+
+    >>> cleaned({"who": " Ada\n", "name": "caf\udce9.png", "threshold": float("inf")})
+    {'who': 'Ada', 'name': 'caf\\udce9.png', 'threshold': None}
+    """
+    row = representable(row)
+    for name, text in row.items():
+        if isinstance(text, str):
+            if len(text) > MOST_TEXT:
+                raise UserError(f"{name} has {len(text)} letters: {MOST_TEXT} are enough")
+            if name in ("who", "note"):
+                text = "".join(one if one.isprintable() else " " for one in text).strip()
+            row[name] = encodable(text)
+    return row
 
 
 @dataclass(frozen=True)
@@ -150,7 +166,10 @@ class Change:
     id: int = 0
 
 
-COLUMNS = ", ".join(field.name for field in fields(Change))
+CHANGES = (
+    f"SELECT {', '.join(field.name for field in fields(Change))} FROM journal "
+    "WHERE model = ? AND part_id IS NULL ORDER BY id DESC"
+)
 
 
 @dataclass(frozen=True)
@@ -162,36 +181,33 @@ class Journal:
     def intend(self, change: Change) -> int:
         """Write down what is about to happen; its number."""
         with opened(self.path, write=True) as db:
-            return int(db.execute(*_inserted(change)).lastrowid or 0)
+            return _insert(db, change)
 
     def end(self, id: int, state: str) -> None:
         """Say what became of an intent."""
         with opened(self.path, write=True) as db:
             db.execute("UPDATE journal SET state = ? WHERE id = ? AND state = 'intended'", [state, id])
 
-    def found(self, model: str, sha256: str, threshold: float | None, product: str) -> bool:
-        """Write down that a model is in use, unless the journal says so already; whether it did not.
+    def found(self, model: str, sha256: str, threshold: float | None, product: str) -> None:
+        """Write down that a model is in use, unless the journal says so already.
 
         So a file that was put in its place by hand is recorded too.
         """
         with opened(self.path, write=True) as db:
-            rows = db.execute(
-                f"{_CHANGES} AND state IN ('done', 'intended') ORDER BY id DESC LIMIT 1", [model]
-            )
-            last = next((Change(*row) for row in rows), None)
-            if last is not None and sha256 == last.sha256_after:
-                return False
-            if last is not None and sha256 == last.sha256_before and last.state == "intended":
-                return False
-            before, limit = (last.sha256_after, last.threshold_after) if last else ("", None)
-            values = (before, sha256, limit, threshold, product)
-            db.execute(*_inserted(Change(model, FOUND, "", "", *values, state="done")))
-        return True
+            changes = (Change(*row) for row in db.execute(CHANGES, [model]))
+            last = next((one for one in changes if one.state in ("done", "intended")), None)
+            known = {last.sha256_after} if last else set()
+            if last and last.state == "intended":
+                known.add(last.sha256_before)
+            if sha256 not in known:
+                before, limit = (last.sha256_after, last.threshold_after) if last else ("", None)
+                values = (before, sha256, limit, threshold, product)
+                _insert(db, Change(model, FOUND, "", "", *values, state="done"))
 
     def changes(self, model: str) -> list[Change]:
         """How a model was changed, the latest first."""
         with opened(self.path) as db:
-            return [Change(*row) for row in db.execute(f"{_CHANGES} ORDER BY id DESC", [model])]
+            return [Change(*row) for row in db.execute(CHANGES, [model])]
 
     def product(self, model: str) -> str:
         """What a model is known to inspect; empty where nobody has ever said so."""
@@ -208,37 +224,13 @@ class Journal:
         """Everything that was said and done, the latest first; what does not apply is left out."""
         with opened(self.path) as db:
             rows = db.execute("SELECT * FROM journal WHERE model = ? ORDER BY id DESC", [model])
-            names = [column[0] for column in rows.description]
-            return [
-                {name: value for name, value in zip(names, row, strict=True) if value is not None}
-                for row in rows
-            ]
+            return [{name: value for name, value in dict(row).items() if value is not None} for row in rows]
 
 
-_CHANGES = f"SELECT {COLUMNS} FROM journal WHERE model = ? AND part_id IS NULL"
-
-
-def _inserted(change: Change) -> tuple[str, dict[str, Any]]:
-    row = {name: finite(value) for name, value in asdict(change).items() if name != "id"}
-    row |= {"at": now(), "who": checked_text("who", change.who), "note": checked_text("note", change.note)}
-    return f"INSERT INTO journal ({', '.join(row)}) VALUES ({', '.join(f':{name}' for name in row)})", row
-
-
-def as_given(name: str, text: str) -> str:
-    """A text of some length; bytes of a file's name that are not text are written as \\\\udcff."""
-    if len(text) > MOST_TEXT:
-        raise UserError(f"{name} has {len(text)} letters: {MOST_TEXT} are enough")
-    return text.encode("utf-8", "backslashreplace").decode()
-
-
-def checked_text(name: str, text: str) -> str:
-    """The same on one line."""
-    return "".join(one if one.isprintable() else " " for one in as_given(name, text)).strip()
-
-
-def finite(value: Any) -> Any:
-    """The value, or None for a number that is not finite (no threshold)."""
-    return None if isinstance(value, float) and not isfinite(value) else value
+def _insert(db: sqlite3.Connection, change: Change) -> int:
+    row = asdict(change)
+    del row["id"]
+    return write(db, cleaned(row))
 
 
 def now() -> str:

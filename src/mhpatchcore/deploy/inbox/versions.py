@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -31,7 +30,8 @@ from mhpatchcore.deploy.inbox.journal import Change, InboxError, Journal
 from mhpatchcore.errors import ModelFileError, UserError, in_one_line
 from mhpatchcore.model.file import document_of, from_bytes, read_file
 from mhpatchcore.model.history import OtherProductError, differ
-from mhpatchcore.runtime.files import atomic_path, give_to_owner_of, make_folder, remove_abandoned
+from mhpatchcore.runtime.files import atomic_path, make_folder, remove_abandoned
+from mhpatchcore.runtime.system import give_to_owner_of
 from mhpatchcore.runtime.system import lock as lock_file
 
 FOLDER, LEARNT = "versions", "learnt"
@@ -88,8 +88,8 @@ def versions(journal: Journal, path: Path) -> list[Version]:
     """The model in use and the earlier ones, the highest number first. What cannot be read cannot come back."""
     until = {one.sha256_before: one.at for one in reversed(journal.changes(path.stem)) if one.state == "done"}
     present = sha256_of(path)
-    found = [_version(path, _number(path, present), present, "", in_use=True)]
-    for number, file in _kept(path):
+    found = [_version(path, _number(path, present), present)]
+    for number, file in _kept(path).values():
         with suppress(ModelFileError):
             sha256 = sha256_of(file)
             if sha256 != present:
@@ -97,39 +97,45 @@ def versions(journal: Journal, path: Path) -> list[Version]:
     return sorted(found, key=lambda one: one.version, reverse=True)
 
 
-def earlier_version(journal: Journal, path: Path, version: int | None = None) -> Version:
-    """The version of this number; or one step back, the version that the one in use was made from."""
+def _version(path: Path, number: int, sha256: str, until: str = "", in_use: bool = True) -> Version:
+    document = document_of(path)
+    last = document["history"][-1] if document["history"] else {}
+    what, who, when, note = (str(last.get(name, "")) for name in ("what", "who", "when", "note"))
+    facts = (document["product"], document["n_learnt"], float(document["calibration"]["false_alarm"]))
+    return Version(number, sha256, until, *facts, what, who, when, note, in_use)
+
+
+def earlier_version(journal: Journal, path: Path, version: int | None = None) -> tuple[int, bytes]:
+    """The number and the file of this version; or one step back, of that which the one in use was made from."""
     every = versions(journal, path)
     present = next(one for one in every if one.in_use)
-    if version is not None:
-        chosen = next((one for one in every if one.version == version), None)
-        if chosen is None:
+    if version is None:
+        earlier = [one for one in every if one.version < present.version]
+        if not earlier:
+            raise UserError(f"there is no earlier version of {path}: version {present.version} is the first")
+        made_from = {
+            one.sha256_before
+            for one in journal.changes(path.stem)
+            if one.state == "done" and one.what != UNDO and one.sha256_after == present.sha256
+        }
+        chosen = next((one for one in earlier if one.sha256 in made_from), earlier[0])
+    elif version == present.version:
+        raise UserError(f"version {version} of {path} is in use: choose another one")
+    else:
+        found = [one for one in every if one.version == version]
+        if not found:
             raise UserError(f"there is no version {version} of {path}; `inbox versions` lists them")
-        if chosen.in_use:
-            raise UserError(f"version {version} of {path} is in use: choose another one")
-        return chosen
-    earlier = [one for one in every if one.version < present.version]
-    if not earlier:
-        raise UserError(f"there is no earlier version of {path}: version {present.version} is the first")
-    made_from = {
-        one.sha256_before
-        for one in journal.changes(path.stem)
-        if one.state == "done" and one.what != UNDO and one.sha256_after == present.sha256
-    }
-    return next((one for one in earlier if one.sha256 in made_from), earlier[0])
-
-
-def content_of(path: Path, version: Version) -> bytes:
-    """The file of an earlier version, as it was."""
-    file = next(file for number, file in _kept(path) if number == version.version)
-    content, _ = read_file(file)
-    if hashlib.sha256(content).hexdigest() != version.sha256:
-        raise ModelFileError(f"{file} is damaged: choose another version")
-    return content
+        chosen = found[0]
+    kept = _kept(path).items()
+    short, file = next((short, file) for short, (number, file) in kept if number == chosen.version)
+    content, name = read_file(file)
+    if not hashlib.sha256(content).hexdigest().startswith(short):
+        raise ModelFileError(f"{name} is damaged: choose another version")
+    return chosen.version, content
 
 
 def is_kept(path: Path, sha256: str) -> bool:
-    return any(file.stem.endswith(f"-{sha256[:SHORT]}") for _, file in _kept(path))
+    return sha256[:SHORT] in _kept(path)
 
 
 def keep(path: Path, content: bytes, sha256: str) -> None:
@@ -143,32 +149,24 @@ def keep(path: Path, content: bytes, sha256: str) -> None:
 def prune(path: Path) -> None:
     """Delete the oldest versions, but the first and the one in use, until only so many are left."""
     in_use = sha256_of(path)[:SHORT]
-    for _, file in _kept(path)[1:-MOST_KEPT]:
-        if not file.stem.endswith(in_use):
+    for short, (_, file) in [*_kept(path).items()][1:-MOST_KEPT]:
+        if short != in_use:
             file.unlink(missing_ok=True)
 
 
-def _kept(path: Path) -> list[tuple[int, Path]]:
-    """Files by their number, the lowest first."""
+def _kept(path: Path) -> dict[str, tuple[int, Path]]:
+    """Numbers and files of versions by the first digits of their hash, the lowest number first."""
     folder = folder_of(path)
     named = [(NAME.fullmatch(file.name), file) for file in (folder.iterdir() if folder.is_dir() else ())]
-    return sorted((int(match[1]), file) for match, file in named if match)
+    found = sorted((int(match[1]), match[2], file) for match, file in named if match)
+    return {short: (number, file) for number, short, file in found}
 
 
 def _number(path: Path, sha256: str) -> int:
     """The number of a model: the one that it was kept under, or the next."""
     kept = _kept(path)
-    known = [number for number, file in kept if file.stem.endswith(f"-{sha256[:SHORT]}")]
-    return known[0] if known else max((number for number, _ in kept), default=0) + 1
-
-
-def _version(path: Path, number: int, sha256: str, until: str, in_use: bool) -> Version:
-    document = document_of(path)
-    last = document["history"][-1] if document["history"] else {}
-    what, who, when, note = (str(last.get(name, "")) for name in ("what", "who", "when", "note"))
-    rate = float(document["calibration"]["false_alarm"])
-    facts = (document["product"], document["n_learnt"], rate)
-    return Version(number, sha256, until, *facts, what, who, when, note, in_use)
+    after = max((number for number, _ in kept.values()), default=0) + 1
+    return kept.get(sha256[:SHORT], (after, path))[0]
 
 
 class ModelChangedError(UserError):
@@ -217,7 +215,7 @@ def changed(
             with atomic_path(path) as temporary:
                 temporary.write_bytes(content)
         except (OSError, UserError) as error:
-            if not _is_there(path, after):
+            if sha256_of(path) != after:
                 with suppress(InboxError):  # the next one will find out
                     journal.end(intent, "not done")
                 raise NotWrittenError(str(error)) from error
@@ -263,21 +261,12 @@ def check_product(path: Path, known: str, product: str) -> None:
 def locked(path: Path) -> Iterator[None]:
     """One change of a model at a time, of all processes."""
     folder = folder_of(path)
-    lock = folder / ".lock"
     try:
         make_folder(folder)
-        handle = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
-        give_to_owner_of(folder, lock)
+        file = (folder / ".lock").open("a")
+        give_to_owner_of(folder, folder / ".lock")
     except OSError as error:
         raise NotWrittenError(f"cannot write {folder}: {error.strerror}; check its owner and mode") from error
-    try:
-        lock_file(handle)
+    with file:
+        lock_file(file.fileno())
         yield
-    finally:
-        os.close(handle)
-
-
-def _is_there(path: Path, sha256: str) -> bool:
-    with suppress(OSError):
-        return hashlib.sha256(path.read_bytes()).hexdigest() == sha256
-    return False

@@ -6,20 +6,21 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Annotated
 from urllib.parse import urlsplit
 
 from fastapi import Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import Response
 from fastapi.staticfiles import StaticFiles
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mhpatchcore import __version__, deploy
+from mhpatchcore.deploy.inbox.jobs import Jobs
 from mhpatchcore.deploy.record import Record
-from mhpatchcore.deploy.serve import change_routes, inbox_routes, parts_routes, v1, v2
+from mhpatchcore.deploy.serve import inbox_routes, v1, v2
+from mhpatchcore.deploy.serve.answers import reply
 from mhpatchcore.deploy.serve.pool import Limits
 from mhpatchcore.deploy.serve.refusals import Refused, described, failed, of_user_error
 from mhpatchcore.deploy.serve.registry import Served
@@ -51,7 +52,7 @@ def create_app(
     `hosts` are the names under which it may be asked (None: any): a page of another site cannot reach a service on
     this machine by giving it a name of its own. With `other_product` a file of another product takes a model's place.
     """
-    service = Service.of(models, limits, token, record, other_product)
+    service = Service(models, limits, token, record, other_product)
     app = FastAPI(
         title="mhpatchcore",
         version=__version__,
@@ -60,29 +61,26 @@ def create_app(
         lifespan=_lifespan,
     )
     app.state.service = service
-    app.state.jobs = change_routes.jobs_for(service)
+    workers = max(1, service.limits.workers // 2)  # the other half of the cores stays with the line
+    app.state.jobs = Jobs(service.models.inbox, workers)
     app.add_middleware(Guard, service=service, hosts=None if hosts is None else frozenset(hosts))
 
     @app.get("/metrics", tags=["metrics"], dependencies=[Depends(v1.check_token)], response_class=Response)
-    async def metrics(service: Annotated[Service, Depends(v1.service_of)]) -> Response:
+    async def metrics() -> Response:
         """Counts, times and rates for Prometheus."""
         facts = [service.facts(served) for served in service.models.served]
         text = service.metrics.text(facts, service.pool.accepted, service.record)
         return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
     @app.get("/openapi.json", include_in_schema=False, dependencies=[Depends(v1.check_token)])
-    async def document() -> JSONResponse:
-        return JSONResponse(app.openapi())
+    async def document() -> Response:
+        return reply(app.openapi())
 
-    for router in (v1, parts_routes, inbox_routes, change_routes, v2):
-        app.include_router(router.router)
-    app.include_router(v2.health)
+    for router in (v1.router, inbox_routes.router, v2.router, v2.health):
+        app.include_router(router)
     _add_page(app)
-    app.add_exception_handler(Refused, _on_refused)
-    app.add_exception_handler(UserError, _on_user_error)
-    app.add_exception_handler(HTTPException, _on_http_error)
-    app.add_exception_handler(RequestValidationError, _on_invalid)
-    app.add_exception_handler(Exception, _on_fault)
+    for kind in (Refused, UserError, HTTPException, RequestValidationError, Exception):
+        app.add_exception_handler(kind, _on_error)
     return app
 
 
@@ -145,13 +143,13 @@ class Guard:
                 self._service.metrics.answered(route, message["status"])
             await send(message)
 
-        refused = _refused(Request(scope), self._hosts)
+        refused = _foreign(Request(scope), self._hosts)
         answer = self._app if refused is None else _answer(refused)
         await answer(scope, receive, with_headers)
 
 
-def _refused(request: Request, hosts: frozenset[str] | None) -> Refused | None:
-    """Requests that a page of another site makes in somebody's browser."""
+def _foreign(request: Request, hosts: frozenset[str] | None) -> Refused | None:
+    """Refuse what a page of another site asks in somebody's browser."""
     if hosts is not None and (request.url.hostname or "") not in hosts:
         return Refused(403, "host", "this service does not answer to that host name")
     origin = request.headers.get("origin")
@@ -160,32 +158,22 @@ def _refused(request: Request, hosts: frozenset[str] | None) -> Refused | None:
     return None
 
 
-def _answer(refused: Refused) -> JSONResponse:
-    return JSONResponse({"error": refused.message}, refused.status, refused.headers)
+def _answer(refused: Refused) -> Response:
+    return reply({"error": refused.message}, refused.status, refused.headers)
 
 
-async def _on_refused(request: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, Refused)
-    request.app.state.service.count_refused(request.path_params.get("name", ""), error)
-    return _answer(error)
-
-
-async def _on_user_error(request: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, UserError)
-    return await _on_refused(request, of_user_error(error))
-
-
-async def _on_http_error(_: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, HTTPException)
-    return JSONResponse({"error": str(error.detail)}, error.status_code, error.headers)
-
-
-async def _on_invalid(_: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, RequestValidationError)
-    errors = [{**one, "loc": one["loc"][1:]} for one in error.errors()]
-    return JSONResponse({"error": described(errors) or "the request is not valid"}, 422)
-
-
-async def _on_fault(_: Request, error: Exception) -> JSONResponse:
-    """A fault of the service: its traceback goes to the log, not to the caller."""
-    return _answer(failed())
+async def _on_error(request: Request, error: Exception) -> Response:
+    """Every answer without a result is JSON; the traceback of a fault goes to the log alone."""
+    if isinstance(error, HTTPException):
+        return reply({"error": str(error.detail)}, error.status_code, error.headers)
+    if isinstance(error, RequestValidationError):
+        errors = [{**one, "loc": one["loc"][1:]} for one in error.errors()]
+        return reply({"error": described(errors) or "the request is not valid"}, 422)
+    refused = of_user_error(error) if isinstance(error, UserError) else error
+    if not isinstance(refused, Refused):
+        return _answer(failed())
+    service: Service = request.app.state.service
+    name = request.path_params.get("name")  # anyone may ask for any: only that of a model is counted
+    known = any(served.name == name for served in service.models.served)
+    service.metrics.refused(str(name) if known else "", refused.reason)
+    return _answer(refused)

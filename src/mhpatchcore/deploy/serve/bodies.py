@@ -3,34 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
-from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 from fastapi import Request
-from PIL import UnidentifiedImageError
 from pydantic import TypeAdapter, ValidationError
-from starlette.datastructures import Headers, UploadFile
+from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect
 
-from mhpatchcore.deploy.serve.pool import Limits
+from mhpatchcore.deploy.serve.pool import Limits, Pool
 from mhpatchcore.deploy.serve.refusals import Refused, busy, described, too_large, unreadable
 from mhpatchcore.errors import ImageTooLargeError, UserError
 from mhpatchcore.inputs.decode import open_image
+from mhpatchcore.inputs.files import FetchedFile
 from mhpatchcore.runtime.arrays import Array
 from mhpatchcore.runtime.texts import without_paths
 
-LONGEST_PART = 200  # letters of a caller's id
+SENT = "<the image that was sent>"
 # the last is what `curl --data-binary` says of any file
 BINARY = ("application/octet-stream", "binary/octet-stream", "application/x-www-form-urlencoded")
-LONGEST = 200  # letters of a name
+LONGEST = 200  # letters of a name, and of a caller's id
 Out = TypeVar("Out")
 
 
@@ -44,8 +42,8 @@ class Sent:
 
     def __post_init__(self) -> None:
         part = self.part or ""
-        if len(part) > LONGEST_PART or part != part.encode(errors="replace").decode():
-            raise unreadable(f"a part's id is a text of at most {LONGEST_PART} letters")
+        if len(part) > LONGEST or part != part.encode(errors="replace").decode():
+            raise unreadable(f"a part's id is a text of at most {LONGEST} letters")
 
     @cached_property
     def sha256(self) -> str:
@@ -62,59 +60,97 @@ class Sent:
 
 
 @contextmanager
-def as_source(content: bytes | Array) -> Iterator[Path | Array]:
-    """What the readers of images take. Bytes become a file that is in memory alone, with a path while it is needed."""
-    if isinstance(content, np.ndarray):
-        yield content
-        return
-    handle = os.memfd_create("image")
-    try:
-        with open(handle, "wb", closefd=False) as file:
-            file.write(content)
-        yield Path(f"/proc/self/fd/{handle}")
-    finally:
-        os.close(handle)
+def as_source(content: bytes | Array) -> Iterator[FetchedFile | Array]:
+    """What the readers of images take; bytes become a file that is in memory alone."""
+    yield content if isinstance(content, np.ndarray) else FetchedFile(SENT, content)
 
 
 @contextmanager
-def readable(sent: Sent, most_pixels: int) -> Iterator[Path | Array]:
+def readable(sent: Sent, most_pixels: int) -> Iterator[FetchedFile | Array]:
     """`as_source`, if it has not too many pixels; what the readers then say of it is said of its name."""
     if not sent.size:
         raise unreadable("the body is empty: send an image")
     with as_source(sent.content) as source:
         try:
-            _check_pixels(source, most_pixels)
+            height, width = _size(source)
+            if height * width > most_pixels:
+                raise ImageTooLargeError(
+                    f"the image has {width} × {height} pixels, and at most {most_pixels} are taken: send it smaller"
+                )
             yield source
-        except ImageTooLargeError as error:
-            raise too_large(message_about(error, source, sent.name)) from error
         except UserError as error:
-            raise unreadable(message_about(error, source, sent.name)) from error
+            refused = too_large if isinstance(error, ImageTooLargeError) else unreadable
+            raise refused(str(without_paths(str(error).replace(str(source), sent.name)))) from error
 
 
-def message_about(error: UserError, source: Path | Array, name: str) -> str:
-    """A message about a source, as one about the image that was sent."""
-    return str(
-        without_paths(str(error).replace(str(source), name) if isinstance(source, Path) else str(error))
-    )
-
-
-def _check_pixels(source: Path | Array, most: int) -> None:
-    height, width = 0, 0
+def _size(source: FetchedFile | Array) -> tuple[int, int]:
+    """Height and width; 0 of what is no image, of which decoding says what is wrong."""
     if isinstance(source, np.ndarray):
-        height, width = source.shape[:2]
-    else:
-        with suppress(UnidentifiedImageError):  # a rare TIFF, or no image: decoding will tell
-            try:
-                with open_image(source) as image:
-                    width, height = image.size
-            except (UserError, UnidentifiedImageError):
-                raise
-            except Exception:  # Pillow raises nearly anything on damaged files; decoding says it in its words
-                return
-    if height * width > most:
-        raise too_large(
-            f"the image has {width} × {height} pixels, and at most {most} are taken: send it smaller"
-        )
+        return source.shape[0], source.shape[1]
+    try:
+        with open_image(source) as image:
+            return image.height, image.width
+    except UserError:
+        raise
+    except Exception:  # Pillow raises nearly anything on damaged files
+        return 0, 0
+
+
+async def body_of(request: Request, most: int | None = None) -> bytes:
+    """The body; one that is too large is refused, and so is one that does not come.
+
+    Those who send slowly hold memory, so there is a limit to all bodies that are coming.
+    """
+    limits: Limits = request.app.state.service.limits
+    pool: Pool = request.app.state.service.pool
+    most = min(most or limits.max_bytes, limits.max_bytes)
+    too_long = too_large(f"the body has more than {most} bytes, the most that are taken")
+    declared = request.headers.get("content-length", "")
+    if declared.isdigit() and int(declared[:18]) > most:
+        raise too_long
+    if request.headers.get("content-encoding", "identity") != "identity":
+        raise Refused(415, "type", "send the body as it is: compressed ones are not taken")
+    content = bytearray()
+    try:
+        async with asyncio.timeout(limits.timeout):
+            async for chunk in request.stream():
+                if len(chunk) > pool.bytes_left:
+                    raise busy(1)
+                pool.bytes_left -= len(chunk)
+                content += chunk
+                if len(content) > most:
+                    raise too_long
+        return bytes(content)
+    except TimeoutError:
+        raise Refused(408, "timeout", f"the body did not come within {limits.timeout:g} seconds") from None
+    except ClientDisconnect:
+        raise Refused(400, "gone", "the connection was closed before the body had come") from None
+    finally:
+        pool.bytes_left += len(content)
+
+
+def kind_of(request: Request) -> str:
+    """The media type of the body."""
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+async def images_of(request: Request, parts: Sequence[str]) -> tuple[list[Sent], bool]:
+    """The images in a body, and whether they are several by their form: a file as it is, or multipart/form-data.
+
+    `parts` are the caller's ids for them, in their order; those in the form come before.
+    """
+    kind = kind_of(request)
+    if kind == "multipart/form-data":
+        return await _in_form(request, parts), True
+    if kind and not kind.startswith("image/") and kind not in BINARY:
+        message = "send an image (image/png, …), application/octet-stream or multipart/form-data"
+        raise Refused(415, "type", message)
+    return [Sent(await body_of(request), name_in(request), parts[0] if parts else None)], False
+
+
+def name_in(request: Request) -> str:
+    """What the address says that a single image is called."""
+    return (request.query_params.get("name") or "image")[:LONGEST]
 
 
 class _InMemory(MultiPartParser):
@@ -123,103 +159,31 @@ class _InMemory(MultiPartParser):
     spool_max_size = 2**40
 
 
-class Receiving:
-    """Bodies that are coming, and their bytes: those who send slowly hold memory, so there is a limit to it."""
+async def _in_form(request: Request, parts: Sequence[str]) -> list[Sent]:
+    body, most = await body_of(request), request.app.state.service.limits.max_images
 
-    def __init__(self, most_bytes: int) -> None:
-        self._left = most_bytes
-
-    @contextmanager
-    def body(self) -> Iterator[bytearray]:
-        """A body to be `extend`ed."""
-        content = bytearray()
-        try:
-            yield content
-        finally:
-            self._left += len(content)
-
-    def extend(self, content: bytearray, chunk: bytes) -> None:
-        if len(chunk) > self._left:
-            raise busy(1)
-        self._left -= len(chunk)
-        content += chunk
-
-
-async def body_of(request: Request, limits: Limits, most: int | None = None) -> bytes:
-    """The body; one that is too large is refused, and so is one that does not come."""
-    most = limits.max_bytes if most is None else min(most, limits.max_bytes)
-    declared = request.headers.get("content-length", "")
-    if declared.isdigit() and int(declared[:18]) > most:
-        raise _too_large(most)
-    if request.headers.get("content-encoding", "identity") != "identity":
-        raise Refused(415, "type", "send the body as it is: compressed ones are not taken")
-    receiving: Receiving = request.app.state.service.receiving
-    try:
-        with receiving.body() as content:
-            async with asyncio.timeout(limits.timeout):
-                async for chunk in request.stream():
-                    receiving.extend(content, chunk)
-                    if len(content) > most:
-                        raise _too_large(most)
-            return bytes(content)
-    except TimeoutError:
-        raise Refused(408, "timeout", f"the body did not come within {limits.timeout:g} seconds") from None
-    except ClientDisconnect:
-        raise Refused(400, "gone", "the connection was closed before the body had come") from None
-
-
-async def images_of(request: Request, limits: Limits, parts: Sequence[str]) -> tuple[list[Sent], bool]:
-    """The images in a body, and whether they are several by their form: a file as it is, or multipart/form-data.
-
-    `parts` are the caller's ids for them, in their order; those in the form come before.
-    """
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind == "multipart/form-data":
-        return await _from_form(await body_of(request, limits), request.headers, limits, parts), True
-    if kind and not kind.startswith("image/") and kind not in BINARY:
-        raise Refused(
-            415, "type", "send an image (image/png, …), application/octet-stream or multipart/form-data"
-        )
-    return [Sent(await body_of(request, limits), name_in(request), parts[0] if parts else None)], False
-
-
-def name_in(request: Request) -> str:
-    """What the address says that a single image is called."""
-    return (request.query_params.get("name") or "image")[:LONGEST]
-
-
-async def _from_form(body: bytes, headers: Headers, limits: Limits, parts: Sequence[str]) -> list[Sent]:
     async def whole() -> AsyncIterator[bytes]:
         yield body
 
-    most = limits.max_images
     try:
-        form = await _InMemory(headers, whole(), max_files=most, max_fields=most).parse()  # type: ignore[arg-type]
-    except MultiPartException as error:
-        if error.message.startswith("Too many"):
-            raise too_large(f"a request has at most {most} images") from None
-        raise unreadable("the form cannot be read: send multipart/form-data with files") from None
+        parser = _InMemory(request.headers, whole(), max_files=most, max_fields=most)  # type: ignore[arg-type]
+        items = (await parser.parse()).multi_items()
     except Exception as error:  # the parser raises what its callbacks do, such as KeyError without a boundary
+        if isinstance(error, MultiPartException) and error.message.startswith("Too many"):
+            raise too_large(f"a request has at most {most} images") from None
         raise unreadable("the form cannot be read: send multipart/form-data with files") from error
-    files = [value for _, value in form.multi_items() if isinstance(value, UploadFile)]
-    ids = [
-        str(value) for key, value in form.multi_items() if key == "part" and not isinstance(value, UploadFile)
-    ]
-    ids += list(parts)
+    files = [value for _, value in items if isinstance(value, UploadFile)]
     if not files:
         raise unreadable("the form holds no file: give them in the field images")
+    ids = [value for key, value in items if key == "part" and isinstance(value, str)] + list(parts)
     named = [((file.filename or "image")[:LONGEST], await file.read()) for file in files]
     return [Sent(content, name, ids[i] if i < len(ids) else None) for i, (name, content) in enumerate(named)]
 
 
-async def json_of(request: Request, limits: Limits, kind: type[Out]) -> Out:
+async def json_of(request: Request, kind: type[Out]) -> Out:
     """A small JSON document of a kind, parsed and checked beside the event loop."""
-    body = await body_of(request, limits, limits.max_json)
+    body = await body_of(request, request.app.state.service.limits.max_json)
     try:
         return await asyncio.to_thread(lambda: TypeAdapter(kind).validate_json(body, strict=True))
     except ValidationError as error:
         raise unreadable(described(error.errors())) from None
-
-
-def _too_large(most: int) -> Refused:
-    return too_large(f"the body has more than {most} bytes, the most that are taken")

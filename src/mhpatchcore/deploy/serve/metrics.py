@@ -29,7 +29,11 @@ LAST = 1000  # parts
 LAST_MEASURED = 50  # parts that tell how the camera sees them now: few, so that a change is told soon
 ALARM = 1e-4
 SECONDS = (0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-PREFIX = "mhpatchcore"
+PHASES = {
+    "queue": "Waiting for a thread",
+    "decode": "Decoding the image",
+    "compute": "Network, search and map",
+}
 GAUGES = {
     "observed_rate": "Share of the last parts that were rejected",
     "promised_rate": "Share of good parts that the threshold promises to reject",
@@ -63,19 +67,47 @@ class Tally:
     measures: deque[tuple[float, ...]] = field(default_factory=lambda: deque(maxlen=LAST_MEASURED))
 
 
-class Observed:
-    """A tally for each model. All on the thread of the event loop."""
+class Metrics:
+    """All on the thread of the event loop; with a registry of its own, as several services can live in one process."""
 
     def __init__(self) -> None:
         self._tallies: dict[str, Tally] = {}
+        self._registry = CollectorRegistry()
+        ProcessCollector(registry=self._registry)
+        known: dict[str, Any] = {"namespace": "mhpatchcore", "registry": self._registry}
+        self._requests = Counter("requests", "Answers, by status", ["route", "status"], **known)
+        self._parts = Counter("parts", "Parts that were scored", ["model", "verdict"], **known)
+        self._refused = Counter("refused", "What was not scored, by reason", ["model", "reason"], **known)
+        self._seconds = {
+            phase: Histogram(f"{phase}_seconds", told, ["model"], buckets=SECONDS, **known)
+            for phase, told in PHASES.items()
+        }
+        self._swaps = Counter("swaps", "Models put in place of others", ["model"], **known)
+        self._models = {name: Gauge(name, told, ["model"], **known) for name, told in GAUGES.items()}
+        info = "1 for every model in service, with the hash of its file"
+        self._info = Gauge("model_info", info, ["model", "sha256"], **known)
+        self._accepted = Gauge("accepted_requests", "Requests that wait for their answer", **known)
+        self._record = {name: Gauge(name, told, **known) for name, told in RECORD.items()}
 
-    def add(self, served: Served, result: Result | None, trial: bool) -> None:
+    def answered(self, route: str, status: int) -> None:
+        self._requests.labels(route, str(status)).inc()
+
+    def refused(self, model: str, reason: str) -> None:
+        self._refused.labels(model, reason).inc()
+
+    def swapped(self, model: str) -> None:
+        self._swaps.labels(model).inc()
+
+    def add(self, served: Served, result: Result | None, seconds: dict[str, float], trial: bool) -> None:
         """Count a part; None is one without a result."""
         tally = self._tallies.setdefault(served.name, Tally())
         if trial or result is None:
             tally.trials += trial
             tally.unjudged += not trial
             return
+        self._parts.labels(served.name, result.verdict).inc()
+        for phase, histogram in self._seconds.items():
+            histogram.labels(served.name).observe(seconds[phase])
         if tally.sha256 != served.sha256:
             tally.sha256 = served.sha256
             tally.scores.clear()
@@ -85,10 +117,16 @@ class Observed:
         tally.scores.append(result.score)
         tally.measures.append(result.measures)
 
+    def _tally(self, served: Served) -> Tally:
+        """Without scores and measures where another file has judged them."""
+        tally = self._tallies.get(served.name, Tally())
+        if tally.sha256 == served.sha256:
+            return tally
+        return Tally(tally.parts, tally.rejected, tally.unjudged, tally.trials)
+
     def scores(self, served: Served) -> list[float]:
         """Of the last parts that this very file has judged."""
-        tally = self._tallies.get(served.name)
-        return list(tally.scores) if tally is not None and tally.sha256 == served.sha256 else []
+        return list(self._tally(served).scores)
 
     def drift(self, served: Served) -> Drift | None:
         """None where there is nothing to compare."""
@@ -97,20 +135,18 @@ class Observed:
 
     def camera(self, served: Served) -> CameraDrift:
         """How the camera saw the last parts, against how it saw the learnt ones; looked at after every part."""
-        tally = self._tallies.get(served.name)
-        recent = tally.measures if tally is not None and tally.sha256 == served.sha256 else ()
-        return camera_drift(list(recent), served.detector.model.measures, ALARM)
+        recent = list(self._tally(served).measures)
+        return camera_drift(recent, served.detector.model.measures, ALARM)
 
     def facts(self, served: Served) -> dict[str, Any]:
         """Counts since the start, and the rates of the last parts."""
-        tally = self._tallies.get(served.name, Tally())
-        drift, calibration = self.drift(served), served.detector.calibration
+        tally, drift, calibration = self._tally(served), self.drift(served), served.detector.calibration
         return {
             "requests": tally.parts,
             "rejected": tally.rejected,
             "unjudged": tally.unjudged,
             "trials": tally.trials,
-            "observed_parts": len(self.scores(served)),
+            "observed_parts": len(tally.scores),
             "observed_rate": None if drift is None else drift.reject_rate,
             "promised_rate": calibration.expected_rate if calibration.n else None,
             "rejects_p": None if drift is None else drift.rejects_p,
@@ -119,61 +155,16 @@ class Observed:
             "camera_drift": self.camera(served).is_drift,
         }
 
-
-class Metrics:
-    """Its own registry, so that several services can live in one process."""
-
-    def __init__(self) -> None:
-        self._registry = CollectorRegistry()
-        ProcessCollector(registry=self._registry)
-        known: dict[str, Any] = {"namespace": PREFIX, "registry": self._registry}
-        self._requests = Counter("requests", "Answers, by status", ["route", "status"], **known)
-        self._parts = Counter("parts", "Parts that were scored", ["model", "verdict"], **known)
-        self._refused = Counter("refused", "What was not scored, by reason", ["model", "reason"], **known)
-        self._seconds = {
-            phase: Histogram(f"{phase}_seconds", told, ["model"], buckets=SECONDS, **known)
-            for phase, told in (
-                ("queue", "Waiting for a thread"),
-                ("decode", "Decoding the image"),
-                ("compute", "Network, search and map"),
-            )
-        }
-        self._swaps = Counter("swaps", "Models put in place of others", ["model"], **known)
-        self._models = {name: Gauge(name, told, ["model"], **known) for name, told in GAUGES.items()}
-        self._info = Gauge(
-            "model_info",
-            "1 for every model in service, with the hash of its file",
-            ["model", "sha256"],
-            **known,
-        )
-        self._accepted = Gauge("accepted_requests", "Requests that wait for their answer", **known)
-        self._record = {name: Gauge(name, told, **known) for name, told in RECORD.items()}
-
-    def answered(self, route: str, status: int) -> None:
-        self._requests.labels(route, str(status)).inc()
-
-    def scored(self, model: str, verdict: str, seconds: dict[str, float]) -> None:
-        self._parts.labels(model, verdict).inc()
-        for phase, histogram in self._seconds.items():
-            histogram.labels(model).observe(seconds[phase])
-
-    def refused(self, model: str, reason: str) -> None:
-        self._refused.labels(model, reason).inc()
-
-    def swapped(self, model: str) -> None:
-        self._swaps.labels(model).inc()
-
     def text(self, models: Iterable[dict[str, Any]], accepted: int, record: Record | None) -> bytes:
         """All of it in Prometheus' format; models are told by their facts."""
         self._info.clear()  # of hashes of models that were replaced
         for facts in models:
             self._info.labels(facts["name"], facts["sha256"]).set(1)
-            for name, value in (facts | {"problem": facts["problem"] is not None}).items():
-                if name in self._models:
-                    self._models[name].labels(facts["name"]).set(float("nan") if value is None else value)
+            told = facts | {"problem": facts["problem"] is not None}
+            for name, gauge in self._models.items():
+                gauge.labels(facts["name"]).set(float("nan") if told[name] is None else told[name])
         self._accepted.set(accepted)
         if record is not None:
-            self._record["record_waiting"].set(record.waiting)
-            self._record["record_lost"].set(record.lost)
-            self._record["record_problem"].set(bool(record.problem))
+            for name, value in zip(RECORD, (record.waiting, record.lost, bool(record.problem)), strict=True):
+                self._record[name].set(value)
         return bytes(generate_latest(self._registry))

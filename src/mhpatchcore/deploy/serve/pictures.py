@@ -11,8 +11,6 @@ import io
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
-from pathlib import Path
 from threading import Lock
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
@@ -22,16 +20,15 @@ from fastapi import Request
 from PIL import Image
 
 from mhpatchcore.deploy.serve.bodies import as_source
-from mhpatchcore.deploy.serve.parts import Part
 from mhpatchcore.deploy.serve.pool import Key
 from mhpatchcore.deploy.serve.refusals import Refused, unknown
 from mhpatchcore.deploy.serve.registry import Served
-from mhpatchcore.deploy.serve.service import Service
+from mhpatchcore.deploy.serve.service import Part, Service
 from mhpatchcore.detector import Detector
+from mhpatchcore.inputs.files import FetchedFile
 from mhpatchcore.inputs.loading import load_pixels
-from mhpatchcore.inputs.window import Window
 from mhpatchcore.inspection.drift import typical_file
-from mhpatchcore.inspection.evidence import Evidence, NormalPatch, Place, explain
+from mhpatchcore.inspection.evidence import Evidence, explain
 from mhpatchcore.model.value import Model
 from mhpatchcore.report.drawing import (
     SCREEN,
@@ -60,158 +57,50 @@ _modest: WeakKeyDictionary[Detector, Model] = WeakKeyDictionary()
 IMAGE, HEAT, EVIDENCE, FIGURE = range(4)  # ranks: what costs little comes first
 
 
-def picture(part: Part, longest: int = SCREEN, larger: bytes | None = None) -> bytes:
-    """The image at the size of a screen, or smaller, as JPEG; `larger` is one that was made before."""
-    if larger is not None:
-        with Image.open(io.BytesIO(larger)) as image:
-            image.thumbnail((longest, longest))
-            return encoded(np.asarray(image), "JPEG")
-    window = None if part.result is None else part.result.window
-    with as_source(part.sent.content) as source:
-        return encoded(screen_pixels(source, window, longest), "JPEG")
-
-
-def reference(served: Served) -> bytes:
-    """A typical image of those that the model has learnt from, if its file is where it was: JPEG."""
-    model = served.detector.model
-    file = typical_file(model)
-    if file is None:
-        raise unknown("picture of what was learnt: the training images are not where they were")
-    return encoded(screen_pixels(file, model.config.views[0].window), "JPEG")
-
-
-def heatmap(part: Part, result: Result, style: Style = "overlay") -> bytes:
-    """The heat over the image, or as a transparent layer to be laid over it; or the outlines as such a layer: PNG."""
-    if style == "overlay":
-        with as_source(part.sent.content) as source:
-            pixels = screen_pixels(source, result.window)
-        heat = screen_map(result, *pixels.shape[:2])
-        return encoded(overlay(pixels, heat, heat_unit(result)), "PNG")
-    heat = screen_map(result, *screen_size(*result.size, LAYER[style]))
-    if style == "layer":
-        return encoded(heat_layer(heat, heat_unit(result)), "PNG")
-    return encoded(outline_layer(heat > result.mask_limit), "PNG")
-
-
-def evidence_picture(part: Part, served: Served) -> bytes:
-    """One picture of the worst places and the normal patches that they are compared with: PNG."""
-    with as_source(part.sent.content) as source:
-        _, evidence = _explained(part, source, served)
-        with _drawing:
-            return evidence_png(source, evidence)
-
-
-def evidence_facts(part: Part, served: Served) -> bytes:
-    """The same in numbers, with every patch as a small picture where its image was found: JSON."""
-    with as_source(part.sent.content) as source:
-        result, evidence = _explained(part, source, served)
-        pixels = load_pixels(source, result.window)
-    facts: dict[str, Any] = without_paths(
-        representable(evidence.to_dict())
-    )  # before there are pictures in it
-    del facts["image"]
-    for told, place in zip(facts["places"], evidence.places, strict=True):
-        told["picture"] = _data_url(_place_crop(pixels, place, result))
-        for patch_told, patch in zip(told["nearest"], place.nearest, strict=True):
-            del patch_told["file"]
-            crop = _normal_crop(patch, place, result, result.window)
-            patch_told["picture"] = None if crop is None else _data_url(crop)
-    return json.dumps(facts).encode()
-
-
-def data_url(png: bytes) -> str:
-    return "data:image/png;base64," + base64.b64encode(png).decode()
-
-
-def _explained(part: Part, source: Path | Array, served: Served) -> tuple[Result, Evidence]:
-    """The image as the model that is served now sees it, which may be a later one than it was judged by."""
-    detector, result = served.detector, part.result
-    if result is None or part.answer["sha256"] != served.sha256:
-        result = detector.score_opened(detector.opened(source))
-    return result, explain(_on_one_core(detector), detector.runtime.heads, source, result)
-
-
-def _on_one_core(detector: Detector) -> Model:
-    """A detector's model whose networks take one core, and leave the others to the line."""
-    if detector not in _modest:
-        scales = [
-            replace(scale, backbone=replace(scale.backbone, threads=1)) for scale in detector.model.scales
-        ]
-        _modest[detector] = replace(detector.model, scales=tuple(scales))
-    return _modest[detector]
-
-
-def _place_crop(pixels: Array, place: Place, result: Result) -> Array:
-    return _cut(pixels, crop_of_place(place, result.views[place.view]))
-
-
-def _normal_crop(patch: NormalPatch, place: Place, result: Result, window: Window | None) -> Array | None:
-    crop = crop_of_normal(patch, result.views[place.view])
-    if crop is None or patch.file is None:
-        return None
-    return _cut(load_pixels(patch.file, window), crop)
-
-
-def _cut(pixels: Array, crop: tuple[float, float, float, float]) -> Array:
-    """A crop (top, left, bottom, right) that may reach beyond the image, gray there, at CROP × CROP pixels."""
-    top, left, bottom, right = (round(edge) for edge in crop)
-    canvas = Image.new("RGB", (max(1, right - left), max(1, bottom - top)), (128, 128, 128))
-    y, x = max(0, top), max(0, left)
-    piece = pixels[y : max(y, bottom), x : max(x, right)]
-    if piece.size:
-        canvas.paste(Image.fromarray(np.ascontiguousarray(piece)), (x - left, y - top))
-    return np.asarray(canvas.resize((CROP, CROP), Image.Resampling.BILINEAR))
-
-
-def _data_url(pixels: Array) -> str:
-    return "data:image/jpeg;base64," + base64.b64encode(encoded(pixels, "JPEG")).decode()
-
-
-def encoded(pixels: Array, kind: Literal["PNG", "JPEG"]) -> bytes:
-    file = io.BytesIO()
-    settings: dict[str, Any] = {"compress_level": 3} if kind == "PNG" else {"quality": JPEG_QUALITY}
-    Image.fromarray(pixels).save(file, kind, **settings)
-    return file.getvalue()
-
-
 async def get_image(request: Request, service: Service, part: Part, longest: int) -> bytes:
-    """A JPEG, its longer side at most so many pixels; a small one is made of a large one that is there."""
+    """The image as JPEG, its longer side at most so many pixels; a small one is made of a large one that is there."""
     _check_image(part)
 
     def made() -> bytes:
         larger = service.lane.known((part.id, "image", SCREEN)) if longest < SCREEN else None
-        return picture(part, longest, larger)
+        if larger is not None:
+            with Image.open(io.BytesIO(larger)) as image:
+                image.thumbnail((longest, longest))
+                return encoded(np.asarray(image), "JPEG")
+        window = None if part.result is None else part.result.window
+        with as_source(part.sent.content) as source:
+            return encoded(screen_pixels(source, window, longest), "JPEG")
 
     return await _from_lane(request, service, (part.id, "image", longest), IMAGE, made)
 
 
 async def get_reference(request: Request, service: Service, served: Served) -> bytes:
-    """A JPEG of what the model has learnt from."""
-    make = partial(reference, served)
-    return await _from_lane(request, service, (served.sha256, "reference"), IMAGE, make)
+    """A typical image of those that the model has learnt from, if its file is where it was: JPEG."""
+    model = served.detector.model
+
+    def made() -> bytes:
+        file = typical_file(model)
+        if file is None:
+            raise unknown("picture of what was learnt: the training images are not where they were")
+        return encoded(screen_pixels(file, model.config.views[0].window), "JPEG")
+
+    return await _from_lane(request, service, (served.sha256, "reference"), IMAGE, made)
 
 
 async def get_heat(request: Request, service: Service, part: Part, style: Style) -> bytes:
+    """The heat over the image, or as a transparent layer to be laid over it; or the outlines as such a layer: PNG."""
     result = part.result
     if result is None:
         raise unknown("heat of this part: it was not judged, or before the service was started")
-    make = partial(heatmap, part, result, style)
-    return await _from_lane(request, service, (part.id, style), HEAT, make)
+    return await _from_lane(request, service, (part.id, style), HEAT, lambda: _heat(part, result, style))
 
 
-async def get_evidence(request: Request, service: Service, part: Part) -> bytes:
-    """JSON."""
+async def get_evidence(request: Request, service: Service, part: Part, as_picture: bool = False) -> bytes:
+    """The worst places and the normal patches that they are compared with: JSON, or as one picture: PNG."""
     _check_image(part)
-    served = service.models[part.model]
-    make = partial(evidence_facts, part, served)
-    return await _from_lane(request, service, (part.id, "evidence", served.sha256), EVIDENCE, make)
-
-
-async def get_figure(request: Request, service: Service, part: Part) -> bytes:
-    _check_image(part)
-    served = service.models[part.model]
-    make = partial(evidence_picture, part, served)
-    return await _from_lane(request, service, (part.id, "figure", served.sha256), FIGURE, make)
+    served, make = service.models[part.model], _evidence_png if as_picture else _evidence_json
+    key, rank = (part.id, as_picture, served.sha256), FIGURE if as_picture else EVIDENCE
+    return await _from_lane(request, service, key, rank, lambda: make(part, served))
 
 
 def _check_image(part: Part) -> None:
@@ -223,8 +112,13 @@ async def _from_lane(
     request: Request, service: Service, key: Key, rank: int, make: Callable[[], bytes]
 ) -> bytes:
     """A picture, as long as somebody waits for it."""
+
+    async def gone() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+
     getting = asyncio.ensure_future(service.lane.get(key, rank, make))
-    leaving = asyncio.ensure_future(_gone(request))
+    leaving = asyncio.ensure_future(gone())
     try:
         await asyncio.wait((getting, leaving), return_when=asyncio.FIRST_COMPLETED)
         if not getting.done():
@@ -235,6 +129,75 @@ async def _from_lane(
         leaving.cancel()
 
 
-async def _gone(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
+def _heat(part: Part, result: Result, style: Style) -> bytes:
+    if style == "overlay":
+        with as_source(part.sent.content) as source:
+            pixels = screen_pixels(source, result.window)
+        heat = screen_map(result, *pixels.shape[:2])
+        return encoded(overlay(pixels, heat, heat_unit(result)), "PNG")
+    heat = screen_map(result, *screen_size(*result.size, LAYER[style]))
+    if style == "layer":
+        return encoded(heat_layer(heat, heat_unit(result)), "PNG")
+    return encoded(outline_layer(heat > result.mask_limit), "PNG")
+
+
+def _evidence_png(part: Part, served: Served) -> bytes:
+    with as_source(part.sent.content) as source:
+        _, evidence = _explained(part, source, served)
+        with _drawing:
+            return evidence_png(source, evidence)
+
+
+def _evidence_json(part: Part, served: Served) -> bytes:
+    """With every patch as a small picture where its image was found."""
+    with as_source(part.sent.content) as source:
+        result, evidence = _explained(part, source, served)
+        pixels = load_pixels(source, result.window)
+    facts: dict[str, Any] = without_paths(representable(evidence.to_dict()))  # before pictures are in it
+    del facts["image"]
+    for told, place in zip(facts["places"], evidence.places, strict=True):
+        view = result.views[place.view]
+        told["picture"] = _cut(pixels, crop_of_place(place, view))
+        for patch_told, patch in zip(told["nearest"], place.nearest, strict=True):
+            del patch_told["file"]
+            crop = crop_of_normal(patch, view)
+            patch_told["picture"] = None
+            if crop is not None and patch.file is not None:
+                patch_told["picture"] = _cut(load_pixels(patch.file, result.window), crop)
+    return json.dumps(facts).encode()
+
+
+def _explained(part: Part, source: FetchedFile | Array, served: Served) -> tuple[Result, Evidence]:
+    """The image as the model that is served now sees it, which may be a later one than it was judged by."""
+    detector, result = served.detector, part.result
+    if result is None or part.answer["sha256"] != served.sha256:
+        result = detector.score_opened(detector.opened(source))
+    if detector not in _modest:  # its networks take one core, and leave the others to the line
+        scales = [
+            replace(scale, backbone=replace(scale.backbone, threads=1)) for scale in detector.model.scales
+        ]
+        _modest[detector] = replace(detector.model, scales=tuple(scales))
+    return result, explain(_modest[detector], detector.runtime.heads, source, result)
+
+
+def _cut(pixels: Array, crop: tuple[float, float, float, float]) -> str:
+    """A crop (top, left, bottom, right) that may reach beyond the image, gray there, at CROP × CROP pixels."""
+    top, left, bottom, right = (round(edge) for edge in crop)
+    canvas = Image.new("RGB", (max(1, right - left), max(1, bottom - top)), (128, 128, 128))
+    y, x = max(0, top), max(0, left)
+    piece = pixels[y : max(y, bottom), x : max(x, right)]
+    if piece.size:
+        canvas.paste(Image.fromarray(np.ascontiguousarray(piece)), (x - left, y - top))
+    canvas = canvas.resize((CROP, CROP), Image.Resampling.BILINEAR)
+    return data_url(encoded(np.asarray(canvas), "JPEG"), "JPEG")
+
+
+def data_url(content: bytes, kind: Literal["PNG", "JPEG"]) -> str:
+    return f"data:image/{kind.lower()};base64,{base64.b64encode(content).decode()}"
+
+
+def encoded(pixels: Array, kind: Literal["PNG", "JPEG"]) -> bytes:
+    file = io.BytesIO()
+    settings: dict[str, Any] = {"compress_level": 3} if kind == "PNG" else {"quality": JPEG_QUALITY}
+    Image.fromarray(pixels).save(file, kind, **settings)
+    return file.getvalue()

@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from math import ceil
 from typing import TypeVar
 
-from mhpatchcore.deploy.serve.refusals import Refused, busy, closing, deadline_passed, too_late
+from mhpatchcore.deploy.serve.refusals import Refused, busy, closing
 from mhpatchcore.errors import UserError
-from mhpatchcore.runtime.parallel import available_cores
+from mhpatchcore.runtime.system import available_cores
 
 Out = TypeVar("Out")
 MEMORY = 0.9  # of the running mean of seconds per work
@@ -70,22 +70,24 @@ class Deadline:
         return Deadline(asyncio.get_running_loop().time() + seconds, seconds, milliseconds is not None)
 
     def passed(self) -> Refused:
-        return deadline_passed(1000 * self.seconds) if self.is_callers else too_late(self.seconds)
+        if self.is_callers:
+            told = f"there was no result within {1000 * self.seconds:g} ms, the caller's deadline"
+            return Refused(200, "deadline", told)
+        told = f"there was no result within {self.seconds:g} seconds: try again"
+        return Refused(503, "timeout", told, {"Retry-After": "1"})
 
 
 class Pool:
-    """Each work runs on one of `workers` threads. All methods are called on the thread of the event loop.
-
-    `quiet` is set while a core is free even if one more image comes: the time for what is less urgent.
-    """
+    """Each work runs on one of `workers` threads. All methods are called on the thread of the event loop."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._threads = ThreadPoolExecutor(limits.workers, thread_name_prefix="score")
         self._seconds = 0.05
         self._under_way = 0
-        self._quiet = asyncio.Event()
+        self._quiet = asyncio.Event()  # a core is free even if one more image comes
         self._quiet.set()
+        self.bytes_left = limits.receiving_bytes  # for bodies that are coming
         self.accepted = 0
         self.closing = False
 
@@ -125,11 +127,10 @@ class Pool:
         self._seconds = MEMORY * self._seconds + (1 - MEMORY) * took
         return out, waited
 
-    async def quiet(self, patience: float) -> None:
-        """Wait for a moment with little to score, but no longer than `patience` seconds."""
+    async def quiet(self) -> None:
+        """Wait for a moment with little to score, but not for ever."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(patience):
-                await self._quiet.wait()
+            await asyncio.wait_for(self._quiet.wait(), PATIENCE)
 
     def _count(self, change: int) -> None:
         self._under_way += change
@@ -192,7 +193,7 @@ class Lane:
 
     async def _work(self) -> None:
         while self._wanted:
-            await self._pool.quiet(PATIENCE)
+            await self._pool.quiet()
             if self._wanted:
                 await self._draw(*min(reversed(self._wanted.items()), key=lambda item: item[1].rank))
         self._working = None
@@ -208,15 +209,12 @@ class Lane:
                 wanted.done.set_exception(error)
         else:
             wanted.done.set_result(picture)
-            self._keep(key, picture)
+            self._made[key] = picture
+            self._bytes += len(picture)
+            while self._bytes > MOST_BYTES:
+                self._bytes -= len(self._made.popitem(last=False)[1])
         finally:
             del self._wanted[key]
-
-    def _keep(self, key: Key, picture: bytes) -> None:
-        self._made[key] = picture
-        self._bytes += len(picture)
-        while self._bytes > MOST_BYTES:
-            self._bytes -= len(self._made.popitem(last=False)[1])
 
     def end(self) -> None:
         self._thread.shutdown(wait=True, cancel_futures=True)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import errno
 import logging
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from mhpatchcore.deploy.inbox import NoSuchPartError
 from mhpatchcore.deploy.inbox.jobs import NoSuchJobError, NotReadyError
 from mhpatchcore.deploy.inbox.journal import InboxError
-from mhpatchcore.deploy.inbox.parts import NoSuchPartError
 from mhpatchcore.deploy.inbox.versions import ModelChangedError, NotWrittenError
 from mhpatchcore.errors import UserError
 from mhpatchcore.model.history import OtherProductError
@@ -38,18 +38,8 @@ def busy(seconds: int) -> Refused:
 
 
 def closing() -> Refused:
-    return Refused(
-        503, "closing", "the service is shutting down", {"Retry-After": "5", "Connection": "close"}
-    )
-
-
-def too_late(seconds: float) -> Refused:
-    message = f"there was no result within {seconds:g} seconds: try again"
-    return Refused(503, "timeout", message, {"Retry-After": "1"})
-
-
-def deadline_passed(milliseconds: float) -> Refused:
-    return Refused(200, "deadline", f"there was no result within {milliseconds:g} ms, the caller's deadline")
+    headers = {"Retry-After": "5", "Connection": "close"}
+    return Refused(503, "closing", "the service is shutting down", headers)
 
 
 def failed() -> Refused:
@@ -64,24 +54,19 @@ def unreadable(message: str) -> Refused:
     return Refused(422, "unreadable", message)
 
 
+def unknown(what: str) -> Refused:
+    return Refused(404, "unknown", f"there is no {what}")
+
+
 def described(errors: Iterable[Mapping[str, Any]]) -> str:
     """What pydantic finds wrong with a request, in one line."""
     return "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}".removeprefix(": ") for one in errors)
 
 
-def not_allowed() -> Refused:
-    message = "a token is needed: Authorization: Bearer TOKEN"
-    return Refused(401, "token", message, {"WWW-Authenticate": "Bearer"})
-
-
-def unknown(what: str) -> Refused:
-    return Refused(404, "unknown", f"there is no {what}")
-
-
 def of_user_error(error: UserError) -> Refused:
     """What is wrong with what was asked for, or with the service, whose log then says so too: a full disk, a lock."""
     message = str(without_paths(str(error)))
-    if any(_is_full_disk(cause) for cause in _causes(error)):
+    if _is_full_disk(error):
         log.error("the disk is full: %s", error)
         return Refused(507, "full disk", "the disk of the service is full: nothing was written")
     if isinstance(error, InboxError | NotWrittenError):
@@ -94,13 +79,13 @@ def of_user_error(error: UserError) -> Refused:
     return unreadable(message)
 
 
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    while error is not None:
-        yield error
-        error = error.__cause__
-
-
-def _is_full_disk(error: BaseException) -> bool:
-    if isinstance(error, sqlite3.Error):
-        return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
-    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+def _is_full_disk(error: BaseException | None) -> bool:
+    """Whether that is what an error comes from."""
+    if error is None:
+        return False
+    is_full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return (
+        is_full
+        or getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
+        or _is_full_disk(error.__cause__)
+    )

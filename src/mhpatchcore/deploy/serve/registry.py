@@ -16,14 +16,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Lock
 
+from mhpatchcore.deploy.inbox import Inbox
 from mhpatchcore.deploy.inbox.journal import InboxError
-from mhpatchcore.deploy.inbox.parts import Inbox
 from mhpatchcore.deploy.inbox.versions import check_product, is_kept, keep, locked
 from mhpatchcore.deploy.serve.refusals import unknown
 from mhpatchcore.detector import Detector
 from mhpatchcore.errors import ModelFileError, UserError
 from mhpatchcore.model.file import check_file, to_bytes
-from mhpatchcore.runtime.parallel import give_back
+from mhpatchcore.runtime.system import give_back, path_of_open
 from mhpatchcore.runtime.texts import without_paths
 
 SUFFIX = ".mhpc"
@@ -76,9 +76,8 @@ class Registry:
         self.swapped: Callable[[Served], None] = lambda served: None
         files = self._files()
         if not files:
-            raise UserError(
-                f"there is no model in {', '.join(map(str, self._places))}: fit one, FILE{SUFFIX}"
-            )
+            folders = ", ".join(map(str, self._places))
+            raise UserError(f"there is no model in {folders}: fit one, FILE{SUFFIX}")
         self.inbox = Inbox.beside(next(iter(files.values())))
         for name, path in files.items():
             self._served = {**self._served, name: self._loaded(name, path)}
@@ -92,10 +91,9 @@ class Registry:
         return self._problems.get(name)
 
     def __getitem__(self, name: str) -> Served:
-        try:
-            return self._served[name]
-        except KeyError:
-            raise unknown("such model") from None
+        if name not in self._served:
+            raise unknown("such model")
+        return self._served[name]
 
     def refresh(self) -> None:
         """Look at all files: new and changed ones are loaded. One that cannot be leaves the old model in its place."""
@@ -105,12 +103,9 @@ class Registry:
             except UserError as error:
                 log.warning("%s", error)
                 return
-            problems = {name: GONE for name in self._served if name not in files}
-            for name, path in files.items():
-                problem = self._refreshed(name, path)
-                if problem is not None:
-                    problems[name] = problem
-            self._problems = problems
+            gone = {name: GONE for name in self._served if name not in files}
+            looked_at = {name: self._refreshed(name, path) for name, path in files.items()}
+            self._problems = gone | {name: problem for name, problem in looked_at.items() if problem}
 
     def _refreshed(self, name: str, path: Path) -> str | None:
         """Load the file if it has changed; what is wrong with it."""
@@ -128,7 +123,7 @@ class Registry:
             return None
         except UserError as error:
             self._failed[name] = stamp
-            problem = message_without_path(error, path)
+            problem = str(without_paths(str(error).replace(str(path), path.name)))
             log.warning("%s: %s", name, problem)
             return problem
 
@@ -149,9 +144,8 @@ class Registry:
     def _loaded(self, name: str, path: Path) -> Served:
         """The model in a file, unless it is one of another product and nobody has said that it is meant."""
         served, journal = load_served(name, path), self.inbox.journal
-        known, is_meant = "", self._other_product
-        if name in self._served:
-            known = self._served[name].detector.model.product
+        known = self._served[name].detector.model.product if name in self._served else ""
+        is_meant = self._other_product
         with suppress(InboxError):  # verdicts do not depend on it
             known = known or journal.product(name)
             is_meant = is_meant or journal.was_accepted(name, served.sha256)
@@ -184,7 +178,7 @@ def load_served(name: str, path: Path) -> Served:
     check_file(path)
     try:
         with path.open("rb") as file:
-            opened = Path(f"/proc/self/fd/{file.fileno()}")
+            opened = path_of_open(file, path)
             stamp, sha256 = _stamp(opened), hashlib.file_digest(file, "sha256").hexdigest()
             detector = Detector.load(opened)
             detector.runtime.warm_up()
@@ -194,11 +188,6 @@ def load_served(name: str, path: Path) -> Served:
         raise ModelFileError(f"cannot read {path}: {error.strerror}; check its permissions") from error
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     return Served(name, path, detector, sha256, stamp, now)
-
-
-def message_without_path(error: UserError, path: Path) -> str:
-    """A message about a file, without its path."""
-    return str(without_paths(str(error).replace(str(path), path.name)))
 
 
 def _stamp(path: Path) -> Stamp:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import hmac
+import json
 import logging
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -16,55 +18,133 @@ import scipy.stats  # noqa: F401
 
 from mhpatchcore.deploy.inbox.versions import recover
 from mhpatchcore.deploy.record import Record
-from mhpatchcore.deploy.serve.answers import model_facts, part_answer
-from mhpatchcore.deploy.serve.bodies import Receiving, Sent, as_source, readable
-from mhpatchcore.deploy.serve.metrics import Metrics, Observed
-from mhpatchcore.deploy.serve.parts import Part, Parts
+from mhpatchcore.deploy.serve.answers import model_answer, part_answer
+from mhpatchcore.deploy.serve.bodies import Sent, as_source, readable
+from mhpatchcore.deploy.serve.metrics import Metrics
 from mhpatchcore.deploy.serve.pool import Deadline, Lane, Limits, Pool
-from mhpatchcore.deploy.serve.refusals import Refused, failed
+from mhpatchcore.deploy.serve.refusals import Refused, closing, failed, unknown
 from mhpatchcore.deploy.serve.registry import Registry, Served, Swap
 from mhpatchcore.errors import UserError
 from mhpatchcore.result import Result
 
 LAST = 12  # parts that a swapped model is tried on
+BEHIND = 200  # events that a slow listener may be behind; older ones are dropped
 log = logging.getLogger("mhpatchcore")
 
 
 @dataclass(frozen=True, eq=False)
+class Part:
+    """A part: what was answered, the image, and the result; without one, `refused` says why.
+
+    A part of an earlier run has neither, and its image only if that was kept. A part does not hold the model that
+    judged it: models are large, and may be replaced more often than parts go.
+    """
+
+    answer: dict[str, Any]
+    sent: Sent
+    result: Result | None = None
+    refused: Refused | None = None
+
+    @property
+    def id(self) -> str:
+        return str(self.answer["id"])
+
+    @property
+    def model(self) -> str:
+        """The name of the model."""
+        return str(self.answer["model"])
+
+
+class Parts:
+    """The newest parts, bounded in number and bytes, and those who listen. All on the thread of the event loop."""
+
+    def __init__(self, most: int, most_bytes: int) -> None:
+        self._most, self._most_bytes = most, most_bytes
+        self._by_id: dict[str, Part] = {}  # the oldest first
+        self._bytes = 0
+        self._listening: set[asyncio.Queue[str | None]] = set()
+        self._closed = False
+
+    def keep(self, part: Part) -> None:
+        self._by_id[part.id] = part
+        self._bytes += part.sent.size
+        while len(self._by_id) > self._most or (self._bytes > self._most_bytes and len(self._by_id) > 1):
+            oldest = next(iter(self._by_id))
+            self._bytes -= self._by_id.pop(oldest).sent.size
+
+    def __getitem__(self, id_: str) -> Part:
+        if id_ not in self._by_id:
+            raise unknown("such part among the last ones")
+        return self._by_id[id_]
+
+    def newest(self, limit: int, model: str | None, verdict: str | None) -> list[dict[str, Any]]:
+        """What was answered, the newest first."""
+        answers = (part.answer for part in reversed(self._by_id.values()))
+        found = (
+            one for one in answers if model in (None, one["model"]) and verdict in (None, one["verdict"])
+        )
+        return list(islice(found, limit))
+
+    def last(self, model: str, n: int) -> list[Part]:
+        """The newest scored parts of a model that have their image; any thread may ask."""
+        found = (part for part in [*self._by_id.values()][::-1] if part.model == model)
+        return list(islice((one for one in found if one.answer["score"] is not None and one.sent.size), n))
+
+    def tell(self, kind: str, what: dict[str, Any]) -> None:
+        """Send an event to all who listen."""
+        self._put(f"event: {kind}\ndata: {json.dumps(what)}\n\n" if self._listening else "")
+
+    def _put(self, event: str | None) -> None:
+        for queue in self._listening:
+            if queue.full():
+                queue.get_nowait()
+            queue.put_nowait(event)
+
+    @contextmanager
+    def listening(self) -> Iterator[asyncio.Queue[str | None]]:
+        """Events from now on, as the stream has them; None says that there are no more."""
+        if self._closed:
+            raise closing()
+        queue: asyncio.Queue[str | None] = asyncio.Queue(BEHIND)
+        self._listening.add(queue)
+        try:
+            yield queue
+        finally:
+            self._listening.discard(queue)
+
+    @property
+    def listeners(self) -> int:
+        return len(self._listening)
+
+    def close(self) -> None:
+        self._closed = True
+        self._put(None)
+
+
 class Service:
     """All that the routes need. What is asked for goes in, JSON or a part comes out."""
 
-    models: Registry
-    limits: Limits
-    token: str | None
-    record: Record | None
-    pool: Pool
-    lane: Lane
-    parts: Parts
-    receiving: Receiving
-    observed: Observed
-    metrics: Metrics
-
-    @staticmethod
-    def of(
+    def __init__(
+        self,
         places: Iterable[str | Path],
         limits: Limits | None = None,
         token: str | None = None,
         record: Record | None = None,
         other_product: bool = False,
-    ) -> Service:
+    ) -> None:
         """Load the models (files, or folders of them), and the last parts of the record."""
-        limits = limits or Limits()
-        models, pool = Registry(places, other_product), Pool(limits)
-        parts, receiving = Parts(limits.kept_parts, limits.kept_bytes), Receiving(limits.receiving_bytes)
-        for answer, image in record.newest(limits.kept_parts, limits.kept_bytes) if record else ():
-            parts.keep(Part(answer, Sent(image or b"", answer["name"], answer["part"])))
-        lane, observed = Lane(pool), Observed()
-        service = Service(models, limits, token, record, pool, lane, parts, receiving, observed, Metrics())
-        for served in models.served:
-            service._write_down(served)
-        models.compared = service._compared
-        return service
+        self.limits, self.token, self.record = limits or Limits(), token, record
+        self.models = Registry(places, other_product)
+        self.pool = Pool(self.limits)
+        self.lane = Lane(self.pool)
+        self.metrics = Metrics()
+        kept = self.limits.kept_parts, self.limits.kept_bytes
+        self.parts = Parts(*kept)
+        for answer, image in record.newest(*kept) if record else ():
+            self.parts.keep(Part(answer, Sent(image or b"", answer["name"], answer["part"])))
+        for served in self.models.served:
+            self._write_down(served)
+        self.models.compared = self._compared
 
     async def score(
         self, name: str, images: Sequence[Sent], *, deadline: Deadline | None = None, trial: bool = False
@@ -88,10 +168,9 @@ class Service:
             log.exception("an image makes the service fail", extra={"model": served.name, "part": sent.part})
             return await self.reject(served, sent, failed(), trial, time.perf_counter() - asked)
         seconds = {"queue": waited, "decode": decoding, "compute": computing}
-        part = Part(part_answer(sent, served, result, seconds, trial), sent, result)
-        if not trial:
-            self.metrics.scored(served.name, result.verdict, seconds)
-        return self._added(served, part, sent)
+        return self._added(
+            served, Part(part_answer(sent, served, result, seconds, trial), sent, result), sent
+        )
 
     async def reject(
         self, served: Served, sent: Sent, refused: Refused, trial: bool = False, waited: float = 0.0
@@ -105,8 +184,9 @@ class Service:
 
     def _added(self, served: Served, part: Part, sent: Sent) -> Part:
         answer = part.answer
-        self.observed.add(served, part.result, answer["trial"])
-        self.parts.add(part)
+        self.metrics.add(served, part.result, answer["seconds"], answer["trial"])
+        self.parts.keep(part)
+        self.parts.tell("part", answer)
         if self.record is not None:
             self.record.add(answer, sent.content if isinstance(sent.content, bytes) else None)
         level = logging.WARNING if part.refused else logging.INFO if answer["is_rejected"] else logging.DEBUG
@@ -115,16 +195,7 @@ class Service:
         return part
 
     def facts(self, served: Served) -> dict[str, Any]:
-        return model_facts(served, self.observed.facts(served), self.models.problem(served.name))
-
-    def count_refused(self, name: str, refused: Refused) -> None:
-        """Under the name of a model that there is: others may ask for anything."""
-        known = any(served.name == name for served in self.models.served)
-        self.metrics.refused(name if known else "", refused.reason)
-
-    def knows(self, token: str | None) -> bool:
-        """Whether somebody may ask; how long that takes says nothing about the token."""
-        return self.token is None or hmac.compare_digest((token or "").encode(), self.token.encode())
+        return model_answer(served, self.metrics.facts(served), self.models.problem(served.name))
 
     def _compared(self, served: Served) -> Swap | None:
         """What a model that has been swapped in makes of the last parts; None where there are none."""
@@ -143,7 +214,7 @@ class Service:
             log.warning("%s: %s", served.name, error)
 
     def close(self) -> None:
-        """No more requests from now on; what was accepted is answered, and streams end."""
+        """Take no more requests, and send away those who listen."""
         self.pool.closing = True
         self.parts.close()
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-from collections.abc import Iterable, Sequence
-from contextlib import closing
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -51,55 +51,39 @@ class Judged:
     answer: dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Waiting:
-    """A message that has to go out."""
-
-    id: int
-    content: str
-
-
 class Journal:
     """One connection to the file; each thread has its own."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self.path = path
         try:
             self._db = sqlite3.connect(path, timeout=30, isolation_level=None)
             self._db.execute("PRAGMA journal_mode=WAL")
-            self._db.execute(
-                "PRAGMA synchronous=FULL"
-            )  # a verdict that was told is not forgotten by a power cut
+            # a verdict that was told is not forgotten by a power cut
+            self._db.execute("PRAGMA synchronous=FULL")
             self._db.executescript(SCHEMA)
         except sqlite3.Error as error:
             raise UserError(f"cannot use the journal {path}: {error}; move it away") from error
 
-    def another(self) -> Journal:
-        """A connection for another thread."""
-        return Journal(self._path)
-
     def check(self) -> None:
         """Refuse to go on where the file is gone: SQLite would go on writing to what nobody can read again."""
-        if not self._path.exists():
-            raise UserError(f"the journal {self._path} is gone: bring its folder back, or start again")
+        if not self.path.exists():
+            raise UserError(f"the journal {self.path} is gone: bring its folder back, or start again")
 
     def knows(self, file: Arrived) -> bool:
-        found = self._db.execute("SELECT 1 FROM judged WHERE name=? AND size=? AND changed=?", _row(file))
-        return found.fetchone() is not None
+        return self._exists("judged WHERE name=? AND size=? AND changed=?", *_row(file))
 
     def add(self, file: Arrived, place: str, answer: dict[str, Any], targets: Iterable[str]) -> Judged:
         """A verdict, and a message of it for each target: both or none."""
         content = json.dumps(answer)
-        with self._db:
-            self._db.execute("BEGIN IMMEDIATE")
-            added = self._db.execute(
+        with self._writing() as db:
+            added = db.execute(
                 "INSERT INTO judged (name, size, changed, place, answer) VALUES (?, ?, ?, ?, ?)",
                 (*_row(file), os.fsencode(place), content),
             )
             rows = [(target, content) for target in targets]
-            self._db.executemany("INSERT INTO messages (target, content) VALUES (?, ?)", rows)
-        assert added.lastrowid is not None
-        return Judged(added.lastrowid, file, place, answer)
+            db.executemany("INSERT INTO messages (target, content) VALUES (?, ?)", rows)
+        return Judged(added.lastrowid or 0, file, place, answer)
 
     def unfinished(self) -> list[Judged]:
         """What was judged when an earlier run was stopped, in the order of the verdicts."""
@@ -114,10 +98,9 @@ class Journal:
     def finish(self, judged: Judged, lengths: dict[str, int]) -> None:
         """All files of it are written; `lengths` are those of the tables it was added to."""
         known = [(os.fsencode(file), length) for file, length in lengths.items()]
-        with self._db:
-            self._db.execute("BEGIN IMMEDIATE")
-            self._db.execute("UPDATE judged SET answer=NULL WHERE id=?", (judged.id,))
-            self._db.executemany("INSERT OR REPLACE INTO lengths VALUES (?, ?)", known)
+        with self._writing() as db:
+            db.execute("UPDATE judged SET answer=NULL WHERE id=?", (judged.id,))
+            db.executemany("INSERT OR REPLACE INTO lengths VALUES (?, ?)", known)
 
     def length(self, file: str) -> int:
         """Up to where a table is known to be whole."""
@@ -125,42 +108,47 @@ class Journal:
         return 0 if found is None else int(found[0])
 
     def place_is_taken(self, place: str) -> bool:
-        given = (os.fsencode(place),)
-        found = self._db.execute("SELECT 1 FROM judged WHERE place=? AND answer IS NOT NULL", given)
-        return found.fetchone() is not None
+        return self._exists("judged WHERE place=? AND answer IS NOT NULL", os.fsencode(place))
 
     def forget_gone(self, names: set[str]) -> None:
         """Let go of finished files that are no longer in the inbox; `names` are those that are."""
         rows = self._db.execute("SELECT id, name FROM judged WHERE answer IS NULL").fetchall()
         gone = [(id_,) for id_, name in rows if os.fsdecode(name) not in names]
-        with self._db:
-            self._db.execute("BEGIN IMMEDIATE")
-            self._db.executemany("DELETE FROM judged WHERE id=?", gone)
+        with self._writing() as db:
+            db.executemany("DELETE FROM judged WHERE id=?", gone)
 
-    def next_message(self, target: str) -> Waiting | None:
-        """The oldest one; those that were refused stay where they are."""
-        found = self._db.execute(
+    def next_message(self, target: str) -> tuple[int, str] | None:
+        """The number and content of the oldest one; those that were refused stay where they are."""
+        found: tuple[int, str] | None = self._db.execute(
             "SELECT id, content FROM messages WHERE target=? AND refused IS NULL ORDER BY id LIMIT 1",
             (target,),
         ).fetchone()
-        return None if found is None else Waiting(*found)
+        return found
 
-    def sent(self, message: Waiting) -> None:
-        self._db.execute("DELETE FROM messages WHERE id=?", (message.id,))
+    def sent(self, id: int) -> None:
+        self._db.execute("DELETE FROM messages WHERE id=?", (id,))
 
-    def refused(self, message: Waiting, why: str) -> None:
+    def refused(self, id: int, why: str) -> None:
         """The other side does not want this very message: the next ones need not wait for it."""
-        self._db.execute("UPDATE messages SET refused=? WHERE id=?", (why, message.id))
+        self._db.execute("UPDATE messages SET refused=? WHERE id=?", (why, id))
 
     def waiting(self, targets: Sequence[str]) -> int:
         """How many messages have to go out."""
         marks = ",".join("?" * len(targets))
         query = f"SELECT COUNT(*) FROM messages WHERE refused IS NULL AND target IN ({marks})"
-        with closing(self._db.execute(query, targets)) as found:
-            return int(found.fetchone()[0])
+        return int(self._db.execute(query, targets).fetchone()[0])
 
     def close(self) -> None:
         self._db.close()
+
+    def _exists(self, row: str, *values: object) -> bool:
+        return bool(self._db.execute(f"SELECT EXISTS (SELECT 1 FROM {row})", values).fetchone()[0])
+
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        with self._db as db:
+            db.execute("BEGIN IMMEDIATE")
+            yield db
 
 
 def _row(file: Arrived) -> tuple[bytes, int, int]:

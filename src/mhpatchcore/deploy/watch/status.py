@@ -26,7 +26,7 @@ class Status:
         self.tell = tell
         self._lock = threading.Lock()
         self._problems: dict[str, str] = {}
-        self._verdicts: Counter[str] = Counter()
+        self.verdicts: Counter[str] = Counter()
         self._moved = time.monotonic()
 
     def set_problem(self, cause: str, why: str = "") -> None:
@@ -45,7 +45,7 @@ class Status:
 
     def judged(self, verdict: str) -> None:
         with self._lock:
-            self._verdicts[verdict] += 1
+            self.verdicts[verdict] += 1
         self.looked()
 
     @property
@@ -54,11 +54,6 @@ class Status:
         stuck = {"watch": f"nothing has happened for {silent:.0f} seconds"} if silent > STUCK else {}
         with self._lock:
             return self._problems | stuck
-
-    @property
-    def verdicts(self) -> dict[str, int]:
-        with self._lock:
-            return dict(self._verdicts)
 
 
 def health(status: Status, waiting: dict[str, int]) -> tuple[int, str]:
@@ -70,13 +65,14 @@ def health(status: Status, waiting: dict[str, int]) -> tuple[int, str]:
 
 def metrics(status: Status, waiting: dict[str, int]) -> str:
     """The same for Prometheus; `waiting` counts the messages that have not gone out, by target."""
-    gauges = {
-        'files_total{verdict="%s"}': status.verdicts,
-        'messages_waiting{target="%s"}': waiting,
-        'problem{cause="%s"}': dict.fromkeys(status.problems, 1),
-    }
-    lines = [f"{name % label} {n}" for name, values in gauges.items() for label, n in values.items()]
-    return "".join(f"mhpatchcore_watch_{line}\n" for line in (*lines, f"healthy {int(not status.problems)}"))
+    problems = status.problems
+    lines = [
+        *(f'files_total{{verdict="{verdict}"}} {n}' for verdict, n in status.verdicts.copy().items()),
+        *(f'messages_waiting{{target="{target}"}} {n}' for target, n in waiting.items()),
+        *(f'problem{{cause="{cause}"}} 1' for cause in problems),
+        f"healthy {int(not problems)}",
+    ]
+    return "".join(f"mhpatchcore_watch_{line}\n" for line in lines)
 
 
 @contextmanager
@@ -89,7 +85,7 @@ def answering(
         timeout = 10
 
         def do_GET(self) -> None:
-            with closing(journal.another()) as own:
+            with closing(Journal(journal.path)) as own:
                 waiting = {target: own.waiting([target]) for target in targets}
             answers = {
                 "/health": (*health(status, waiting), "application/json"),

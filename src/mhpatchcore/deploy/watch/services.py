@@ -1,27 +1,48 @@
-"""Store and forward: messages wait in the journal until the other side has confirmed them, the oldest first.
+"""Those whom a watch asks and tells: a model or a service judges files; a webhook or a broker takes the results.
 
-Each is sent at least once. A kill between the confirmation and the note of it sends one again: its `id` tells.
+Messages wait in the journal until the other side has confirmed them, the oldest first. Each is sent at least once. A
+kill between the confirmation and the note of it sends one again: its `id` tells.
 """
 
 from __future__ import annotations
 
+import http.client
 import json
+import os
 import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
+from mhpatchcore.deploy.serve.registry import Registry
 from mhpatchcore.deploy.watch.journal import Journal
 from mhpatchcore.deploy.watch.status import Status
-from mhpatchcore.errors import UserError, in_one_line
+from mhpatchcore.errors import ImageError, UserError, in_one_line
+from mhpatchcore.runtime.texts import representable
 
+JUDGED_WITHIN = 60  # seconds
+LONGEST_PART = (
+    200  # letters of a part's id that the service takes; the whole name of the file is told beside it
+)
+REPORTED = ("score", "threshold", "p_value", "verdict", "is_rejected", "defect", "regions", "model", "sha256")
 TIMEOUT = 10
 SHORTEST, LONGEST = 0.5, 30.0  # seconds between tries
 NOT_WANTED = (400, 413, 415, 422)  # what is sent again would be refused again
 FOLLOWED = (301, 307, 308)  # "it has moved"; 302 and 303 mean "look over there", as login pages answer
+Judge = Callable[[Path, str], dict[str, Any]]  # a file and the part's name → what is told of it
 Send = Callable[[str], None]
+
+
+class UnavailableError(Exception):
+    """Nobody can judge now; the file waits. `seconds` says how long at least."""
+
+    def __init__(self, message: str, seconds: float = 1.0) -> None:
+        super().__init__(message)
+        self.seconds = seconds
 
 
 class NotWantedError(Exception):
@@ -29,7 +50,7 @@ class NotWantedError(Exception):
 
 
 class _Moved(urllib.request.HTTPRedirectHandler):
-    """Posts the message again where a redirect stays on the host; urllib would ask there with a GET, without it."""
+    """Posts again where a redirect stays on the host; urllib would ask there with a GET, without the content."""
 
     def redirect_request(
         self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
@@ -37,6 +58,67 @@ class _Moved(urllib.request.HTTPRedirectHandler):
         here, there = urlsplit(req.full_url), urlsplit(newurl)
         same = there.hostname == here.hostname and there.scheme in (here.scheme, "https")
         return urllib.request.Request(newurl, req.data, req.headers) if same and code in FOLLOWED else None
+
+
+def by_model(models: Registry) -> Judge:
+    """The one model of a registry, as it is when a file comes."""
+    (only,) = models.served
+
+    def judge(path: Path, part: str) -> dict[str, Any]:
+        served = models[only.name]
+        try:
+            result = served.detector.score_opened(served.detector.opened(path))
+        except UserError as error:  # about this image, whatever it is
+            raise ImageError(str(error)) from error
+        told = result.to_dict() | {"model": served.name, "sha256": served.sha256}
+        answer: dict[str, Any] = representable({name: told[name] for name in REPORTED})
+        return answer
+
+    return judge
+
+
+def by_service(address: str, token: str | None) -> Judge:
+    """A model of a service, by its address: http://127.0.0.1:8080/v1/models/NAME"""
+    url = urlsplit(address)
+    if not url.hostname or not url.path.startswith("/v1/models/"):
+        raise UserError(
+            f"{address} is not a model of a service; it looks like http://127.0.0.1:8080/v1/models/NAME"
+        )
+    kind = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
+    headers = {"Content-Type": "application/octet-stream"}
+    headers |= {"Authorization": f"Bearer {token}"} if token else {}
+
+    def judge(path: Path, part: str) -> dict[str, Any]:
+        named = f"name={quote(os.fsencode(path.name))}&part={quote(os.fsencode(part[:LONGEST_PART]))}"
+        try:
+            content = path.read_bytes()
+        except OSError as error:
+            raise ImageError(f"cannot read image {path}: {error.strerror}") from error
+        try:
+            with closing(kind(str(url.hostname), url.port, timeout=JUDGED_WITHIN)) as connection:
+                connection.request("POST", f"{url.path.rstrip('/')}/score?map=none&{named}", content, headers)
+                answer = connection.getresponse()
+                body = answer.read()
+        except (OSError, http.client.HTTPException) as error:
+            raise UnavailableError(f"the service does not answer: {error}") from error
+        return _read(answer.status, body, answer.getheader("Retry-After"))
+
+    return judge
+
+
+def _read(status: int, body: bytes, retry_after: str | None) -> dict[str, Any]:
+    try:
+        document = json.loads(body)
+        told = document["results"][0] if status == 200 else document["error"]
+    except (ValueError, LookupError, TypeError):
+        raise UnavailableError(f"what answers is not a service of mhpatchcore (status {status})") from None
+    if status == 200:
+        return {name: told[name] for name in REPORTED}
+    if status in (413, 422):
+        raise ImageError(str(told))
+    if status in (401, 403, 404):
+        raise UserError(f"the service refuses: {told}")
+    raise UnavailableError(str(told), float(retry_after) if retry_after and retry_after.isdigit() else 1.0)
 
 
 def webhook(url: str) -> Send:
@@ -48,13 +130,12 @@ def webhook(url: str) -> Send:
         raise UserError(
             f"--webhook is an address such as http://mes.local/results, not {without_secret(url)}"
         )
-
     opener = urllib.request.build_opener(_Moved)
+    headers = {"Content-Type": "application/json", "User-Agent": "mhpatchcore"}
 
     def send(content: str) -> None:
-        headers = {"Content-Type": "application/json", "User-Agent": "mhpatchcore"}
-        request = urllib.request.Request(url, content.encode(), headers)
         try:
+            request = urllib.request.Request(url, content.encode(), headers)
             opener.open(request, timeout=TIMEOUT).close()
         except urllib.error.HTTPError as error:
             error.close()
@@ -125,7 +206,7 @@ class Forwarding:
     """A thread that sends the messages of one target as they come, until it is told to stop."""
 
     def __init__(self, journal: Journal, target: str, send: Send, status: Status) -> None:
-        self._journal, self._target, self._send, self._status = journal, target, send, status
+        self._path, self._target, self._send, self._status = journal.path, target, send, status
         self._wake, self._ending = threading.Event(), threading.Event()
         self.refused = 0  # messages that the other side did not want
         self._thread = threading.Thread(target=self._run, name=f"forward to {target}", daemon=True)
@@ -142,8 +223,8 @@ class Forwarding:
         self._thread.join(2 * TIMEOUT)
 
     def _run(self) -> None:
-        journal, pause = self._journal.another(), SHORTEST
-        try:
+        pause = SHORTEST
+        with closing(Journal(self._path)) as journal:
             while True:
                 self._wake.clear()
                 ending = self._ending.is_set()
@@ -156,18 +237,17 @@ class Forwarding:
                     return
                 else:
                     pause = min(2 * pause, LONGEST)
-        finally:
-            journal.close()
 
     def _sent_all(self, journal: Journal) -> bool:
         """Send what waits; False where the other side is not there."""
         while (message := journal.next_message(self._target)) is not None:
+            id_, content = message
             try:
-                self._send(message.content)
+                self._send(content)
             except NotWantedError as error:
-                journal.refused(message, str(error))
+                journal.refused(id_, str(error))
                 self.refused += 1
-                name = name_in(message.content)
+                name = json.loads(content).get("image")
                 self._status.tell(f"{self._target} does not take the message of {name}: {error}")
             except Exception as error:  # whatever the network and its libraries raise
                 self._status.set_problem(
@@ -175,14 +255,9 @@ class Forwarding:
                 )
                 return False
             else:
-                journal.sent(message)
+                journal.sent(id_)
                 self._status.set_problem(self._target)
         return True
-
-
-def name_in(content: str) -> str:
-    told: dict[str, Any] = json.loads(content)
-    return str(told.get("image"))
 
 
 def without_secret(url: str) -> str:
