@@ -32,14 +32,7 @@ from mhpatchcore.fitting.extraction import Extraction, images_at_once
 from mhpatchcore.fitting.trees import Tree, cut, reduce_tree
 from mhpatchcore.metric import shrinkage
 from mhpatchcore.metric.moments import Moments
-from mhpatchcore.metric.reduction import (
-    IncrementalPca,
-    Reduction,
-    no_reduction,
-    reduce_by,
-    reduce_by_correlation,
-    reduce_by_ipca,
-)
+from mhpatchcore.metric.reduction import Reduction, no_reduction, reduce_by, reduce_by_ipca
 from mhpatchcore.metric.whitening import Whitening, fit_whitening
 from mhpatchcore.runtime.arrays import Array, Doubles
 from mhpatchcore.runtime.parallel import Memoised, ordered_map
@@ -113,15 +106,12 @@ def _reduction(extraction: Extraction, moments: Moments, scale: int) -> Reductio
     config = extraction.config
     if config.reduction == "none":
         return no_reduction(moments)
-    if config.reduction == "correlation":
-        return reduce_by_correlation(moments, config.variance, config.components)
     # a model that grows has no IPCA to go on with, but its exact covariance gives the same directions
-    if config.reduction == "pca" or extraction.previous:
-        return reduce_by(moments, config.variance, config.components)
-    pca = IncrementalPca(moments.d)
-    for chunk in cut(views_at(scale, extraction.learnt), config.chunk_images):
-        pca.add(aligned(extraction.store, chunk))
-    return reduce_by_ipca(pca, config.variance, config.components)
+    if config.reduction == "ipca" and not extraction.previous:
+        chunks = cut(views_at(scale, extraction.learnt), config.chunk_images)
+        rows = (aligned(extraction.store, chunk) for chunk in chunks)
+        return reduce_by_ipca(rows, config.variance, config.components)
+    return reduce_by(moments, config.variance, config.components, config.reduction == "correlation")
 
 
 def choose_shrinkage(extraction: Extraction, moments: Moments, reduction: Reduction, scale: int) -> float:

@@ -27,7 +27,6 @@ from mhpatchcore.backbone.session import Backbone
 from mhpatchcore.backbone.stored import StoredImage
 from mhpatchcore.config import Config, Size
 from mhpatchcore.errors import UserError
-from mhpatchcore.fitting.augmenting import decided, to_be_tried
 from mhpatchcore.fitting.banking import bank_at, load_metric, load_patches, metric_at, raw_rows_of
 from mhpatchcore.fitting.budget import within_budget
 from mhpatchcore.fitting.calibrating import banked, calibration_of, held_out_images
@@ -36,9 +35,11 @@ from mhpatchcore.fitting.checks import (
     ImageChecks,
     Ranked,
     Suspect,
+    copies_to_try,
     measure_coverage,
     named_suspects,
     rank_images,
+    with_chosen_copies,
 )
 from mhpatchcore.fitting.execution import Execution
 from mhpatchcore.fitting.extraction import Extraction, extract, load_network, number_of_views
@@ -90,14 +91,14 @@ def fit(
     check_can_be_listed(names)
     checks.to_exclude(len(images))  # too many are refused before the work
     networks, config = load_networks(config, images, weights)
-    config = config.with_changes(augment=to_be_tried(config, len(images)))
+    config = config.with_changes(augment=copies_to_try(config, len(images)))
     execution = within_budget(execution, networks, config, images)
 
     ranking, coverage, excluded = list[Ranked](), None, set[int]()
     with extracted(images, networks, config, execution) as extraction:
-        extraction = decided(extraction)
+        extraction = with_chosen_copies(extraction)
         model = learn(extraction, networks, names)
-        if checks.ranks:
+        if checks.rank or checks.exclude:
             ranking = rank_images(extraction, [banked(scale, model.config) for scale in model.scales])
             excluded = {one.image for one in ranking[: checks.to_exclude(len(extraction.learnt))]}
         if excluded:
