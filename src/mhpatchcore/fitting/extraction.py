@@ -23,8 +23,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mhpatchcore.backbone.device import current_device
-from mhpatchcore.backbone.session import Backbone, BackboneInfo
+from mhpatchcore.backbone.session import Backbone, BackboneInfo, current_device
 from mhpatchcore.backbone.stored import StoredImage, StoredView, inside_name, layer_name
 from mhpatchcore.config import Config
 from mhpatchcore.errors import ImageError
