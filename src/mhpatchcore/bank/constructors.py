@@ -49,13 +49,9 @@ def tree(stream: Stream, K: int, m_c: int, start: Start = FIRST) -> Patches:
     A binary counter whose every node holds at most m_c rows. What remains of it at the end is reduced once more, to at
     most K rows; it is short of K whenever few nodes remain.
     """
-    return reduced(joined([*stream.earlier, *_counter(stream, m_c, start)]), K, start, stream.workers)
-
-
-def _counter(stream: Stream, m_c: int, start: Start) -> list[Patches]:
-    """The nodes that remain when all chunks have been merged."""
     summarised = partial(reduced, size=m_c, start=start)
-    return stream.nodes(2, summarised, summarised)
+    nodes = stream.nodes(2, summarised, summarised)
+    return reduced(joined([*stream.earlier, *nodes]), K, start, stream.workers)
 
 
 def reduced(patches: Patches, size: int, start: Start = FIRST, workers: int = 1) -> Patches:
@@ -123,33 +119,19 @@ def geores(
 
     The paper leaves q open; the authors' release takes q = K.
     """
-    K0, Kt = split_budget(K, alpha)
-    nodes = [*stream.earlier, *_counter(stream, m_c, start)]
+    K0 = min(K - 1, max(1, round(alpha * K)))
+    summarised = partial(reduced, size=m_c, start=start)
+    nodes = [*stream.earlier, *stream.nodes(2, summarised, summarised)]
     provisional, main = (reduced(joined(nodes), size, start, stream.workers) for size in (K, K0))
     local = partial(_local_residuals, q=q or K)
     earlier = [local(patches, provisional) for patches in stream.earlier]
     found = stream.nodes(2, local, partial(_largest, q=q or K), provisional)
     T_q = _largest(joined([*earlier, *found]), q or K)
-    tail = T_q.take(farthest_first(T_q.z, Kt, covered=main.z))
-    return completed(joined([main, tail]), joined(nodes), K)
-
-
-def split_budget(K: int, alpha: float) -> tuple[int, int]:
-    """K₀ and K_t = K − K₀, both positive.
-
-    >>> split_budget(1000, 0.95), split_budget(2, 0.99)
-    ((950, 50), (1, 1))
-    """
-    K0 = min(K - 1, max(1, round(alpha * K)))
-    return K0, K - K0
-
-
-def completed(chosen: Patches, pool: Patches, K: int) -> Patches:
-    """Π_K: `chosen` without duplicates, filled up from the pool farthest-first, at most K rows."""
+    tail = T_q.take(farthest_first(T_q.z, K - K0, covered=main.z))
+    chosen, pool = joined([main, tail]), joined(nodes)
     _, first = np.unique(chosen.origin, axis=0, return_index=True)
     bank = chosen.take(np.sort(first)[:K])
-    fill = farthest_first(pool.z, K - len(bank), covered=bank.z)
-    return joined([bank, pool.take(fill)])
+    return joined([bank, pool.take(farthest_first(pool.z, K - len(bank), covered=bank.z))])
 
 
 def _local_residuals(chunk: Patches, provisional: Patches, q: int) -> Candidates:

@@ -86,8 +86,8 @@ def _scored_image(
         return None
     every = _Views.of([one for views in scales for one in views], rule)
     found = [_deciding(store, every, scale, stored) for scale, stored in enumerate(image.scales)]
-    cells, rows = zip(*found, strict=True)
-    deciding = DecidingPatches(NOT_LEARNT if group is None else image.image, image.size, cells, rows)
+    own = NOT_LEARNT if group is None else image.image
+    deciding = DecidingPatches(own, image.size, *zip(*found, strict=True))
     return ScoredImage(every.score, every.peak, deciding)
 
 
@@ -106,10 +106,10 @@ class _Views:
 
     @staticmethod
     def of(views: Sequence[ScoredView], rule: Rule) -> _Views:
-        judged = [rule.view(one.scale, one.where, one.inside, one.scored.judged) for one in views]
-        nearest = [
-            replace(view, distances=one.scored.nearest) for view, one in zip(judged, views, strict=True)
-        ]
+        judged, nearest = (
+            [rule.view(one.scale, one.where, one.inside, getattr(one.scored, name)) for one in views]
+            for name in ("judged", "nearest")
+        )
         scores = [one.scored.score for one in views]
         if are_plain(judged):
             return _Views(judged, nearest, combined_score(rule.score, scores, judged), combined_peak(nearest))
@@ -172,16 +172,14 @@ def rescored_images(
     pairs = [(one, place) for one, place in zip(found, tail, strict=True) if one is not None]
     if not pairs:
         return []
-    score, peak = (
-        float(np.median([getattr(one, name) / max(before[place], 1e-12) for one, place in pairs]))
-        for name, before in (("score", calibration.scores), ("peak", calibration.peaks))
-    )
-    others = [
-        ScoredImage(score * float(calibration.scores[place]), peak * float(calibration.peaks[place]), None)
-        for place in places
-        if place >= len(calibration.deciding)
-    ]
-    return [*(one for one, _ in pairs), *others]
+    before = {"score": calibration.scores, "peak": calibration.peaks}
+    change = {
+        name: float(np.median([getattr(one, name) / max(values[place], 1e-12) for one, place in pairs]))
+        for name, values in before.items()
+    }
+    others = [place for place in places if place >= len(calibration.deciding)]
+    scaled = ({name: change[name] * float(values[i]) for name, values in before.items()} for i in others)
+    return [*(one for one, _ in pairs), *(ScoredImage(**both, deciding=None) for both in scaled)]
 
 
 def _rescored(
@@ -316,12 +314,8 @@ def scored_images(
     results = execution.track("calibrate", execution.runs_on.map(task, wanted), len(wanted))
     for done, one in enumerate(results, start=1):
         found += [one] if one is not None else []
-        if done % MOST_DECIDING == 0:
-            found = _without_needless_patches(found)
+        if found and done % MOST_DECIDING == 0:
+            # only those keep their deciding patches that may make the threshold: memory stays flat
+            least = sorted((one.score for one in found), reverse=True)[:MOST_DECIDING][-1]
+            found = [one if one.score >= least else replace(one, deciding=None) for one in found]
     return found
-
-
-def _without_needless_patches(images: Sequence[ScoredImage]) -> list[ScoredImage]:
-    """The images, of which only those keep their deciding patches that may make the threshold: memory stays flat."""
-    least = sorted((one.score for one in images), reverse=True)[:MOST_DECIDING][-1] if images else 0.0
-    return [one if one.score >= least else replace(one, deciding=None) for one in images]

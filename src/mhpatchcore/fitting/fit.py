@@ -16,9 +16,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import nan
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -62,8 +63,7 @@ from mhpatchcore.scoring.score import load_head
 ASPECT_IMAGES = 100  # whose shapes decide the aspect of the views
 
 
-@dataclass(frozen=True, eq=False)
-class Fit:
+class Fit(NamedTuple):
     """A model, and what was asked about its images: all of them by suspicion, and how well the bank covers them.
 
     `passed_over` are files among the images that are none.
@@ -235,34 +235,16 @@ def load_networks(
     layers, descriptor, reduction.
     """
     config = shaped(config, images).with_changes(window=learnt_window(images, config.window))
-    networks = []
-    for size in config.sizes:
-        network = backbones.load(
-            config.backbone,
-            weights=weights,
-            tag=config.tag,
-            height=size.height,
-            width=size.width,
-            layers=config.layers,
-            descriptor=config.descriptor,
-            pool=size.pool,
-            threads=1,
-        )
-        networks.append(_at_precision(network, size, images, config))
+    networks = [_network(config, size, images, weights) for size in config.sizes]
     info = networks[0].info
     sizes = [
         Size(one.info.height, one.info.width, one.info.pool, size.zoom)
         for one, size in zip(networks, config.sizes, strict=True)
     ]
     by_network = config.reduction == "auto"
-    changed = config.with_changes(
-        layers=info.layers,
-        descriptor=info.descriptor,
-        sizes=sizes,
-        precision=info.precision,
-        reduction=backbones.reduction_of(config.backbone) if by_network else config.reduction,
-    )
-    return tuple(networks), changed
+    reduction = backbones.reduction_of(config.backbone) if by_network else config.reduction
+    decided = {name: getattr(info, name) for name in ("layers", "descriptor", "precision")}
+    return tuple(networks), config.with_changes(sizes=sizes, reduction=reduction, **decided)
 
 
 def shaped(config: Config, images: Sequence[ImageLike]) -> Config:
@@ -279,7 +261,18 @@ def shaped(config: Config, images: Sequence[ImageLike]) -> Config:
     return config.with_changes(sizes=sizes)
 
 
-def _at_precision(network: Backbone, size: Size, images: Sequence[ImageLike], config: Config) -> Backbone:
+def _network(config: Config, size: Size, images: Sequence[ImageLike], weights: str | Path | None) -> Backbone:
+    network = backbones.load(
+        config.backbone,
+        weights=weights,
+        tag=config.tag,
+        height=size.height,
+        width=size.width,
+        layers=config.layers,
+        descriptor=config.descriptor,
+        pool=size.pool,
+        threads=1,
+    )
     if config.precision == "fp32":
         return network
     from mhpatchcore.backbone.quantising import at_precision  # the quantiser takes half a second to import
