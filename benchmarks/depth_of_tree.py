@@ -25,8 +25,7 @@ import numpy as np
 
 from benchmarks.commands import Row, integers, parser_of, shown, write_json
 from mhpatchcore import Detector, Execution
-from mhpatchcore.bank.constructors import FAN_IN, always_full, offline_greedy, tree
-from mhpatchcore.bank.patches import Patches, Stream
+from mhpatchcore.bank.constructors import FAN_IN, Patches, Stream, always_full, offline_greedy, tree
 from mhpatchcore.evaluation.metrics import auroc
 from mhpatchcore.fitting.checks import ImageChecks
 from mhpatchcore.inputs.datasets import load_dataset

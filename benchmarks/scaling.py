@@ -29,8 +29,7 @@ from benchmarks.commands import Row, integers, parser_of, shown, write_json
 from benchmarks.scaling_run import resident
 from mhpatchcore import Config, Detector, Execution
 from mhpatchcore.backbone.stored import StoredImage, StoredView, views_at
-from mhpatchcore.bank.constructors import FAN_IN, reduced
-from mhpatchcore.bank.patches import Patches
+from mhpatchcore.bank.constructors import FAN_IN, Patches, reduced
 from mhpatchcore.batch.scoring import Batch, score_batch
 from mhpatchcore.fitting import trees
 from mhpatchcore.fitting.banking import MOMENTS_FAN_IN, bank_chunks

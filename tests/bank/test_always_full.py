@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from plain_selection import FARTHEST, chunks, distinct, doubles, pool_of
 
-from mhpatchcore.bank.constructors import always_full, tree
-from mhpatchcore.bank.patches import Patches, Stream
+from mhpatchcore.bank.constructors import Patches, Stream, always_full, tree
 from mhpatchcore.reference import farthest_first
 
 

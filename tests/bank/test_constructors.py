@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from plain_selection import chunks
 
-from mhpatchcore.bank.constructors import build_bank
-from mhpatchcore.bank.patches import Patches, Stream, grid_origin
+from mhpatchcore.bank.constructors import Patches, Stream, build_bank, grid_origin
 from mhpatchcore.config import CHOICES, Config
 from mhpatchcore.runtime.parallel import one_blas_thread
 

@@ -7,8 +7,7 @@ import pytest
 from plain_selection import FARTHEST, chunks, distinct, doubles
 
 from mhpatchcore import reference
-from mhpatchcore.bank.constructors import geores
-from mhpatchcore.bank.patches import Stream
+from mhpatchcore.bank.constructors import Stream, geores
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,7 @@ import pytest
 from plain_selection import doubles
 
 from mhpatchcore import reference
-from mhpatchcore.bank.constructors import mini_batch_kmeans
-from mhpatchcore.bank.patches import CENTROID, Patches, Stream, grid_origin
+from mhpatchcore.bank.constructors import CENTROID, Patches, Stream, grid_origin, mini_batch_kmeans
 
 GRID = (5, 6)
 CORNERS = 50 * np.array([[0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 1]])

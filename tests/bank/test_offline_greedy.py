@@ -7,9 +7,8 @@ import pytest
 from plain_selection import FARTHEST, chunks, pool_of
 
 from mhpatchcore import reference
-from mhpatchcore.bank.constructors import offline_greedy, random_directions
+from mhpatchcore.bank.constructors import Stream, offline_greedy, random_directions
 from mhpatchcore.bank.farthest_first import Start, farthest_first
-from mhpatchcore.bank.patches import Stream
 
 
 @pytest.mark.parametrize("K", [1, 25, 1000])

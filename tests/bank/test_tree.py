@@ -7,9 +7,8 @@ import pytest
 from plain_selection import FARTHEST, chunks, doubles
 
 from mhpatchcore import reference
-from mhpatchcore.bank.constructors import tree
+from mhpatchcore.bank.constructors import Patches, Stream, tree
 from mhpatchcore.bank.farthest_first import Start
-from mhpatchcore.bank.patches import Patches, Stream
 
 
 @pytest.mark.parametrize("n_chunks", [1, 2, 3, 7, 8, 11])

@@ -17,7 +17,7 @@ from benchmarks import depth_of_tree, fitting, networks, scaling, suspicious, ti
 from benchmarks.commands import shown, write_json
 
 from mhpatchcore import Config
-from mhpatchcore.bank.patches import Stream
+from mhpatchcore.bank.constructors import Stream
 from mhpatchcore.config import Size
 from mhpatchcore.runtime.costs import Phase
 

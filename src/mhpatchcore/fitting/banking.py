@@ -24,8 +24,7 @@ from mhpatchcore.backbone.stored import (
     stored_maps,
     views_at,
 )
-from mhpatchcore.bank.constructors import Candidates, build_bank
-from mhpatchcore.bank.patches import Patches, Stream, grid_origin
+from mhpatchcore.bank.constructors import Candidates, Patches, Stream, build_bank, grid_origin
 from mhpatchcore.config import Config
 from mhpatchcore.fitting.execution import Execution, Progress
 from mhpatchcore.fitting.extraction import Extraction, images_at_once
@@ -95,7 +94,6 @@ def moments_at(extraction: Extraction, scale: int) -> list[Moments]:
 
 
 def moments_of(store: Store, views: Sequence[StoredView]) -> Moments:
-    """Of the patches of some views."""
     if any(view.masked for view in views):
         return Moments.of(aligned(store, views))
     each = [stored_maps(store, view) for view in views]

@@ -214,7 +214,6 @@ def _rescored(
 
 
 def calibrated_by(images: Sequence[ScoredImage], config: Config, methods: Sequence[str]) -> Calibration:
-    """The calibration of these images."""
     scores, peaks, deciding = (
         [getattr(one, name) for one in images] for name in ("score", "peak", "deciding")
     )

@@ -182,7 +182,6 @@ def _measured_by(model: Model) -> dict[str, object]:
 
 
 def _shown(value: object) -> str:
-    """A setting in a message: sizes as they are given."""
     return ", ".join(map(str, value)) or "none" if isinstance(value, list | tuple) else str(value)
 
 

@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mhpatchcore.backbone.stored import StoredImage, stored_inside, stored_maps, views_at
-from mhpatchcore.bank.patches import Patches
+from mhpatchcore.bank.constructors import Patches
 from mhpatchcore.config import Config, parse_share
 from mhpatchcore.errors import UserError
 from mhpatchcore.fitting.banking import load_patches, metric_at, put_metric, put_patches, whitened

@@ -73,7 +73,6 @@ class Extraction:
 
     @property
     def images(self) -> tuple[StoredImage, ...]:
-        """All images that could be read."""
         return *self.learnt, *self.held_out
 
     def without(self, left_out: set[int]) -> Extraction:
@@ -147,7 +146,6 @@ def extract(
 
 
 def put_network(store: Store, backbone: Backbone) -> str:
-    """Keep a network in the store; its key."""
     key = entry_key("network", backbone.graph_sha256, current_device())
     info = json.dumps(backbone.info.to_json()).encode()
     store.put(key, {"graph": np.frombuffer(backbone.graph, np.uint8), "info": np.frombuffer(info, np.uint8)})
@@ -288,7 +286,6 @@ def _layers(job: Job, views: Sequence[ScaleView], pixels: Sequence[Array]) -> li
 
 
 def _entry(views: Sequence[ScaleView], layers: Sequence[Sequence[Array]]) -> dict[str, Array]:
-    """What an entry holds of some views."""
     entry: dict[str, Array] = {"layers": np.array([len(maps) for maps in layers])}
     for i, ((_, view), maps) in enumerate(zip(views, layers, strict=True)):
         entry |= {layer_name(i, layer): one for layer, one in enumerate(maps)}

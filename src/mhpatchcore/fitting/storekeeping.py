@@ -100,7 +100,6 @@ class Entry:
 
 
 def entries_of(folder: Path) -> Iterator[Entry]:
-    """All entries of a store."""
     for path in [*folder.glob(f"*{SUFFIX}"), *folder.glob(f"*/*/*{SUFFIX}")]:
         with suppress(FileNotFoundError):  # somebody else cleans as well
             status = path.stat()
