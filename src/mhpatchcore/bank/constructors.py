@@ -53,6 +53,9 @@ class Patches:
         return self.concat([self, other])
 
 
+Selection = Callable[..., Patches]
+
+
 @dataclass(frozen=True, eq=False)
 class Stream:
     """Chunks of patches, which can be read again: those in memory, or what `read` gives of each.
@@ -70,11 +73,7 @@ class Stream:
         return ordered_map(self.read, self.chunks, self.workers)
 
     def nodes(
-        self,
-        fan_in: int,
-        leaf: Callable[..., Patches],
-        close: Callable[..., Patches],
-        against: Patches | None = None,
+        self, fan_in: int, leaf: Selection, close: Selection, against: Patches | None = None
     ) -> list[Patches]:
         """What remains of a tree of fixed shape over all chunks, the largest nodes first.
 

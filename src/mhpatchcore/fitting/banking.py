@@ -7,7 +7,7 @@ The metric comes from moments: reduction, shrinkage, whitening. Moments and the 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
 from typing import Any, NamedTuple
@@ -24,7 +24,7 @@ from mhpatchcore.backbone.stored import (
     stored_maps,
     views_at,
 )
-from mhpatchcore.bank.constructors import Candidates, Patches, Stream, build_bank, grid_origin
+from mhpatchcore.bank.constructors import Candidates, Patches, Selection, Stream, build_bank, grid_origin
 from mhpatchcore.config import Config
 from mhpatchcore.fitting.execution import Execution, Progress
 from mhpatchcore.fitting.extraction import Extraction, images_at_once
@@ -184,11 +184,7 @@ class StoredPatches(Stream):
         return (one for _, one in self.phase.over(every, lambda pair: len(pair[0]), self._views))
 
     def nodes(
-        self,
-        fan_in: int,
-        leaf: Callable[..., Patches],
-        close: Callable[..., Patches],
-        against: Patches | None = None,
+        self, fan_in: int, leaf: Selection, close: Selection, against: Patches | None = None
     ) -> list[Patches]:
         runs_on = self.execution.runs_on
         bank = None if against is None else put_patches(self.store, against)
@@ -208,8 +204,8 @@ class BankTree(Tree[Patches]):
     """What a constructor keeps of whitened patches, which it may compare with a bank; both are entries of the store."""
 
     metric: str
-    summary: Callable[..., Patches]
-    reduced: Callable[..., Patches]
+    summary: Selection
+    reduced: Selection
     against: str | None
 
     def leaf(self, chunk: Sequence[StoredView]) -> Patches:
