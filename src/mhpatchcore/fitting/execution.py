@@ -153,7 +153,8 @@ class Execution:
             phase = Progress(partial(self.progress, name), total, cost)
             phase.advance(0)
             yield phase
-            phase.advance(total)
+            if cost.items < total:
+                phase.advance(total)
 
     def track(
         self, name: str, items: Iterable[Item], total: int, steps: Callable[[Item], int] = lambda _: 1
