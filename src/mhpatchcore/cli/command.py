@@ -9,9 +9,9 @@ from __future__ import annotations
 import inspect
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field, is_dataclass
-from functools import wraps
+from functools import cached_property, wraps
 from typing import Any
 
 import typer
@@ -54,6 +54,8 @@ class Run:
     quiet: bool
     workers: int | None
     warnings: list[str]
+    cluster: str | None
+    ending: ExitStack
     started: float = field(default_factory=time.perf_counter)
 
     @property
@@ -61,16 +63,14 @@ class Run:
         """Since the command began."""
         return round(time.perf_counter() - self.started, 2)
 
-    @contextmanager
-    def on(self, cluster: str | None) -> Iterator[Executor]:
-        """Where tasks run for as long as the block lasts: the cores of this machine, or a cluster."""
-        if cluster is None:
-            yield Threads(self.execution.workers)
-            return
+    @cached_property
+    def executor(self) -> Executor:
+        """Where tasks run: on the cores of this machine, or on a cluster until the command ends."""
+        if self.cluster is None:
+            return Threads(self.execution.workers)
         from mhpatchcore.fitting.dask_executor import executor_of
 
-        with executor_of(cluster) as executor:
-            yield executor
+        return self.ending.enter_context(executor_of(self.cluster))
 
     def scores(
         self,
@@ -86,14 +86,20 @@ class Run:
             progress("score", done, len(images))
 
 
-@contextmanager
-def running(as_json: bool, quiet: bool, workers: int | None = None, **others: Any) -> Iterator[Run]:
-    """The `Run` of a command, made of the options that it has of `RUN_OPTIONS`."""
+def running(
+    ending: ExitStack,
+    as_json: bool,
+    quiet: bool,
+    workers: int | None = None,
+    cluster: str | None = None,
+    **others: Any,
+) -> Run:
+    """The `Run` of a command, made of the options that it has of `RUN_OPTIONS`; it lasts until `ending`."""
     warnings: list[str] = []
-    with progress_display(quiet) as progress:
-        threads, warn = workers or available_cores(), warn_and_keep(warnings)
-        execution = Execution(workers=threads, progress=progress, warn=warn, **others)
-        yield Run(execution, as_json, quiet, workers, warnings)
+    progress = ending.enter_context(progress_display(quiet))
+    threads, warn = workers or available_cores(), warn_and_keep(warnings)
+    execution = Execution(workers=threads, progress=progress, warn=warn, **others)
+    return Run(execution, as_json, quiet, workers, warnings, cluster, ending)
 
 
 SHOW_ALL = "mhpatchcore.show_all"  # in the meta of a context: rare options are on the help page
@@ -148,7 +154,7 @@ def command(
                         continue
                     values = {inner.name: given.pop(inner.name) for inner in group}
                     if one.annotation is Run:
-                        given[one.name] = ending.enter_context(running(as_json, **values))
+                        given[one.name] = running(ending, as_json, **values)
                     else:
                         made = config_of if one.annotation is Config else one.annotation
                         given[one.name] = made(**values)

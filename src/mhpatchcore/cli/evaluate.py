@@ -26,15 +26,9 @@ def evaluate(
         "A data set: test/good and test/<defect>, good/ and folders of defects, or VisA; with --stack, one per frame"
     ),
     stack: options.Stack = False,
-    good: list[str] = options.option(
-        "A folder of the data set that holds good parts (may be given several times).", metavar="NAME"
-    ),
-    defect: list[str] = options.option(
-        "A folder of the data set that holds defects (may be given several times).", metavar="NAME"
-    ),
-    report: Path = options.output(
-        "Write a page with curves, pictures and all scores into this HTML file.", "report.html"
-    ),
+    good: list[str] = options.option("A folder that holds good parts; may be repeated.", metavar="NAME"),
+    defect: list[str] = options.option("A folder that holds defects; may be repeated.", metavar="NAME"),
+    report: Path = options.output("Write an HTML page with curves, pictures and all scores.", "report.html"),
     *,
     run: Run,
     device: options.Device = None,

@@ -80,28 +80,23 @@ def calibrate(
     model: options.Model,
     false_alarm: options.FalseAlarm = None,
     images: list[Path] = options.option(
-        "Good parts that the model has not learnt from: a folder, a file, or - for a list on standard input; may be "
-        "given several times.",
+        "Good parts that the model has not learnt from: a folder, a file, or - for standard input; may be repeated.",
         "--with",
         metavar="IMAGES",
     ),
     all_good: options.AllGood = False,
     threshold: float = options.option(
-        "A threshold of your own instead of a rate: scores above it are rejected.", metavar="SCORE"
+        "A threshold of your own: scores above it are rejected.", metavar="SCORE"
     ),
-    add: bool = options.flag(
-        "--add", "Add the scores of --with to the stored ones instead of replacing them."
-    ),
+    add: bool = options.flag("--add", "Keep the stored scores too, beside those of --with."),
     defects: list[Path] = options.option(
-        "A few known defects: shows how many of them each rate would find.", metavar="IMAGES"
+        "Known defects: shows how many each rate would find.", metavar="IMAGES"
     ),
     find: float = options.share(
         "With --defects: take the threshold with the fewest false alarms that finds this share of them.",
         "--find",
     ),
-    out: Path = options.out(
-        "The model file to write (default: only show the threshold).", "part.mhpc", default=None
-    ),
+    out: Path = options.out("The model file (default: only show the threshold).", "part.mhpc", default=None),
     *,
     run: Run,
 ) -> Answer:
@@ -154,12 +149,8 @@ def _calibrate_lines(detector: Detector, before: Detector, known: Sequence[float
 @command("skip_broken")
 def teach(
     model: options.Model,
-    defects: list[Path] = options.argument(
-        "Images of defects: folders, files, or - for a list on standard input."
-    ),
-    name: str = options.option(
-        "What the defects are called (default: the name of their folder).", metavar="NAME"
-    ),
+    defects: list[Path] = options.argument("Defects: folders, files, or - for a list on standard input."),
+    name: str = options.option("What they are called (default: the name of their folder).", metavar="NAME"),
     masks: options.Masks = None,
     *,
     out: options.ModelOut,

@@ -27,12 +27,10 @@ FEWEST = 3
 @command()
 def ranks(
     parts: list[Path] = options.argument(
-        "Folders of frames: every folder that holds images is a part; or videos, one for each part."
+        "Folders of frames: each that holds images is a part; or videos of parts."
     ),
     output: Path = options.out("The folder to write into.", "ranks/"),
-    stack: bool = options.flag(
-        "--stack", "Each folder holds one frame of every part instead, matched by name."
-    ),
+    stack: bool = options.flag("--stack", "Each folder holds one frame of every part, matched by name."),
     every: options.Every = 1,
     *,
     run: Run,

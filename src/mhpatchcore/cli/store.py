@@ -33,12 +33,8 @@ KINDS = {
 def store(
     action: str = options.argument("Show what is in a store, or delete some of it.", metavar="info|clean"),
     folder: Path = options.argument("The folder that was given as --store.", metavar="DIR"),
-    older: str = options.option(
-        "clean: delete what has not been used for this long, e.g. 12h, 30d or 4w.", metavar="AGE"
-    ),
-    to: str = options.option(
-        "clean: delete what has not been used for longest, down to this size, e.g. 20GB.", metavar="SIZE"
-    ),
+    older: str = options.option("clean: what has not been used for this long: 12h, 30d, 4w.", metavar="AGE"),
+    to: str = options.option("clean: the least recently used, down to this size: 20GB.", metavar="SIZE"),
 ) -> Answer:
     """Show or clean what `fit --store` keeps.
 
@@ -50,7 +46,7 @@ def store(
         raise UserError(f"there is no store in {folder}: give the folder that was given as --store")
     if action not in ("info", "clean") or (action == "clean") != bool(older or to):
         raise UserError(
-            f"'{action}' is `store info DIR`, or `store clean DIR` with --older 30d or --to 20GB (0MB: all of it)"
+            f"say `store info DIR`, or `store clean DIR` with --older 30d or --to 20GB, not '{action}'"
         )
     facts: dict[str, Any] = {"folder": str(folder)}
     if action == "clean":
