@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, is_dataclass
-from functools import cached_property, wraps
+from functools import cached_property, partial, wraps
 from typing import Any
 
 import typer
@@ -112,11 +112,7 @@ def _show_all(ctx: typer.Context, wanted: bool) -> None:
         ctx.exit()
 
 
-HELP_ALL = parameter(
-    "help_all",
-    bool,
-    flag("--help-all", "Show all options and exit.", is_eager=True, callback=_show_all),
-)
+HELP_ALL = flag("--help-all", "Show all options and exit.", is_eager=True, callback=_show_all)
 
 
 def command(
@@ -149,15 +145,14 @@ def command(
                 others = outputs if example.endswith("/") else given
                 check_output(given[name], example, *(given[other] for other in others if other != name))
             with ExitStack() as ending:
+                makers: dict[Any, Callable[..., Any]] = {
+                    Run: partial(running, ending, as_json),
+                    Config: config_of,
+                }
                 for one, group in groups.items():
-                    if group == [one]:
-                        continue
-                    values = {inner.name: given.pop(inner.name) for inner in group}
-                    if one.annotation is Run:
-                        given[one.name] = running(ending, as_json, **values)
-                    else:
-                        made = config_of if one.annotation is Config else one.annotation
-                        given[one.name] = made(**values)
+                    if group != [one]:
+                        values = {inner.name: given.pop(inner.name) for inner in group}
+                        given[one.name] = makers.get(one.annotation, one.annotation)(**values)
                 answer = function(**given)
             if as_json:
                 print_json(answer.facts)
@@ -168,7 +163,7 @@ def command(
                 raise typer.Exit(answer.exit_code)
 
         parameters = [*(inner for group in groups.values() for inner in group), AS_JSON]
-        parameters += [HELP_ALL] * bool(rare)
+        parameters += [parameter("help_all", bool, HELP_ALL)] * bool(rare)
         parameters = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in parameters]
         examples = {one.name: example_of(one) for one in parameters}
         outputs = {name: example for name, example in examples.items() if example}

@@ -23,7 +23,7 @@ from mhpatchcore.detector import Detector
 from mhpatchcore.errors import ImageError, UserError
 from mhpatchcore.inputs.sources import ImageLike, list_images
 from mhpatchcore.result import UNREADABLE, Result
-from mhpatchcore.results import COLUMNS, coco, flat, write_parquet
+from mhpatchcore.results import COLUMNS, coco, flat, write_parquet, write_xlsx
 from mhpatchcore.runtime.files import csv_text, import_parquet, write_csv, write_text
 from mhpatchcore.runtime.texts import representable
 from mhpatchcore.runtime.urls import shown
@@ -33,7 +33,7 @@ RARE = ("device", "stack", "every", "full_size", "coco", "explain_all", "normals
 TABLE_COLUMNS = (*COLUMNS, "error")
 CORNERS, PEAK_AT = ("top", "left", "bottom", "right"), ("peak_row", "peak_column")
 REGION_COLUMNS = ("image", *CORNERS, "area", "peak", *PEAK_AT, "name", "sure")
-ENDINGS = (".csv", ".jsonl", ".parquet")
+ENDINGS = (".csv", ".jsonl", ".parquet", ".xlsx")
 Row = dict[str, Any]
 Pictures = dict[str, dict[str, Path]]
 
@@ -43,8 +43,8 @@ class Outputs:
     """The options of `score` about what is written; None for what was not asked for."""
 
     out: Path | None = options.option(
-        "Write a row for every image into this file (.csv, .jsonl, .parquet). For very many images name a folder: it "
-        "gets Parquet files, part by part, and the same command resumes.", "--out", "-o", metavar="FILE|DIR",
+        "Write a row for every image into this file (.csv, .jsonl, .xlsx, .parquet). For very many images name a "
+        "folder: it gets Parquet files, part by part, and the same command resumes.", "--out", "-o", metavar="FILE|DIR",
     )  # fmt: skip
     csv: Path | None = options.output("The same as CSV, whatever the name; - prints it.", "results.csv")
     heatmaps: Path | None = options.output("Write a picture of every image into this folder.", "heatmaps/")
@@ -276,9 +276,11 @@ def place(path: Path) -> Path:
 
 
 def write_table(rows: Sequence[Row], path: Path) -> None:
-    """Write a row for every image, in the format of the ending: CSV, lines of JSON, or Parquet."""
+    """Write a row for every image, in the format of the ending: CSV, lines of JSON, Parquet, or a spreadsheet."""
     if path.suffix.lower() == ".parquet":
         write_parquet(path, TABLE_COLUMNS, map(_flat, rows))
+    elif path.suffix.lower() == ".xlsx":
+        write_xlsx(path, TABLE_COLUMNS, map(_flat, rows))
     elif path.suffix.lower() == ".jsonl":
         write_text(path, "".join(f"{json.dumps(representable(row))}\n" for row in rows))
     else:
