@@ -16,6 +16,7 @@ from mhpatchcore.inputs.loading import MEASURES
 from mhpatchcore.result import Result
 from mhpatchcore.runtime.files import atomic_path, import_parquet, write_csv, write_text
 from mhpatchcore.runtime.texts import encodable
+from mhpatchcore.scoring.maps import ANOMALY
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,7 +43,6 @@ SPREADSHEET = {  # the parts of an .xlsx file beside its sheet
     "xl/_rels/workbook.xml.rels": f'<Relationships xmlns="{PACKAGE}/relationships">'
     f'<Relationship Id="r1" Type="{RELATED}/worksheet" Target="worksheets/sheet1.xml"/></Relationships>',
 }
-ANOMALY = "anomaly"  # the category of regions that have no name
 
 
 class Results(list[Result]):

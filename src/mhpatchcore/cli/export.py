@@ -20,7 +20,7 @@ def export(
 
     Example: mhpatchcore export part.mhpc -o part.onnx
     """
-    from mhpatchcore.backbone.weights import sha256_of
+    from mhpatchcore.backbone.building import sha256_of
     from mhpatchcore.deploy.export import export_onnx
 
     detector = Detector.load(model)
@@ -83,5 +83,5 @@ def verify(
         f"  {one.by:12} {one.score:.6g}, {one.verdict}; {one.apart:.1e} apart from what is expected"
         for one in found
     )
-    facts = {"bundle": str(folder), "same": True, "computed": [one.to_json() for one in found]}
+    facts = {"bundle": str(folder), "same": True, "computed": [one._asdict() for one in found]}
     return Answer(facts, [f"{folder}: whole, and this machine computes the same", *lines])

@@ -172,8 +172,9 @@ def fit_many(
     The next run fits only products whose images or settings have changed. A product that cannot be fitted does not
     stop the others.
     """
-    from mhpatchcore.batch.many import Recipe, fit_products, products_in, write_summary
+    from mhpatchcore.batch.many import Recipe, fit_products, products_in, render
     from mhpatchcore.inputs.files import absolute_name
+    from mhpatchcore.runtime.files import write_text
 
     products = products_in(parts)
     share_one_heap()
@@ -191,7 +192,7 @@ def fit_many(
         if one.error is None and not run.as_json:
             print(f"{printable(one.product):{width}}  {_product_line(one)}", flush=True)
     seconds, page = run.seconds, f"{recipe.out}/{SUMMARY}"
-    write_summary(recipe, products, fitted, seconds, page)
+    write_text(page, render(recipe, products, fitted, seconds))
     failed = [one.product for one in fitted if one.error is not None]
     kept = sum(one.kept for one in fitted)
     if failed:

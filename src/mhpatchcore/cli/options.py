@@ -92,7 +92,7 @@ def listed(text: str) -> tuple[str, ...]:
 def _use_device(name: str | None) -> str | None:
     if name is None:
         return None
-    from mhpatchcore.backbone.device import use_device
+    from mhpatchcore.backbone.session import use_device
 
     return use_device(name)
 
