@@ -107,10 +107,8 @@ app.add_typer(labelled, rich_help_panel=LINE)
 panels = [(app, panel, commands) for panel, commands in COMMANDS.items()]
 for group, panel, commands in [*panels, (labelled, "Commands", inbox.COMMANDS)]:
     for command in commands:
-        name = command.__name__.strip("_").replace("_", "-")
-        group.command(name, cls=Command, rich_help_panel=panel, help=unwrapped(getdoc(command) or ""))(
-            command
-        )
+        name, text = command.__name__.strip("_").replace("_", "-"), unwrapped(getdoc(command) or "")
+        group.command(name, cls=Command, rich_help_panel=panel, help=text)(command)
 
 
 def _version(wanted: bool) -> None:
@@ -120,7 +118,5 @@ def _version(wanted: bool) -> None:
 
 
 @app.callback()
-def _options(
-    version: bool = flag("--version", "Show the version.", callback=_version, is_eager=True),
-) -> None:
+def _root(version: bool = flag("--version", "Show the version.", callback=_version, is_eager=True)) -> None:
     pass

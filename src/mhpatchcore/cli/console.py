@@ -77,9 +77,8 @@ def labelled(*facts: tuple[str, str | Sequence[str]]) -> Iterator[str]:
     for label, told in facts:
         lines = [told] if isinstance(told, str) else told
         for i, line in enumerate(filter(None, lines)):
-            yield printable(
-                f"  {label if i == 0 else '':{width}}  {line}"
-            )  # names may hold what terminals obey
+            name = label if i == 0 else ""
+            yield printable(f"  {name:{width}}  {line}")  # it may hold what terminals obey
 
 
 def print_json(value: Any) -> None:

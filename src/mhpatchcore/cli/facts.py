@@ -15,9 +15,7 @@ from mhpatchcore.model.history import Event
 from mhpatchcore.runtime.urls import shown
 
 
-def summary(
-    detector: Detector, path: Path, defects: Sequence[float] | None = None, history: bool = False
-) -> dict[str, Any]:
+def summary(detector: Detector, path: Path, defects: Sequence[float] | None = None) -> dict[str, Any]:
     """The facts about a model that `fit`, `info` and others print; `defects` are scores of known ones."""
     model, calibration = detector.model, detector.calibration
     info = model.scales[0].backbone.info
@@ -53,7 +51,8 @@ def summary(
         "choices": [asdict(one) for one in choices(calibration, defects)],
         "excluded": list(model.excluded),
         "defects": dict(zip(model.defects.names, model.defects.images, strict=True)),
-    } | ({"history": [event.to_json() for event in detector.history]} if history else {})
+        "history": [event.to_json() for event in detector.history],
+    }
 
 
 def bank_note(detector: Detector) -> str:

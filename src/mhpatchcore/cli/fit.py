@@ -54,11 +54,9 @@ def fit(
     every: options.Every = 1,
     weights: options.Weights = None,
     report: Path = options.output("Write an HTML page about the fit and its suspicious images.", "fit.html"),
-    suspicious: int = options.number(
-        "Name the N images that differ most from the rest.", default=0, min=0, show_default=False
-    ),
+    suspicious: int = options.number("Name the N images that differ most from the rest.", default=0, min=0),
     exclude_suspicious: str = options.option(
-        "Fit without the N images, or that share of them, that differ most from the rest.", metavar="N|SHARE"
+        "Fit without the N most suspicious images, or that share.", metavar="N|SHARE"
     ),
     defects: Path = options.folder("Known defects, in a folder for each kind: see `mhpatchcore teach`."),
     defect_masks: options.Masks = None,

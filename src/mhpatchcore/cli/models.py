@@ -38,7 +38,7 @@ def info(model: options.Model) -> Answer:
     detector = Detector.load(model)
     content, name = read_file(model)
     document = read_document(content, name)
-    facts = summary(detector, model, history=True)
+    facts = summary(detector, model)
     facts |= {one: document[one] for one in ("config", "version", "format")}
     size = f"{len(content) / 1e6:.1f} MB"
     title = f"{name}  (written by mhpatchcore {printable(document['version'])}, {size})"
@@ -85,13 +85,9 @@ def calibrate(
         metavar="IMAGES",
     ),
     all_good: options.AllGood = False,
-    threshold: float = options.option(
-        "A threshold of your own: scores above it are rejected.", metavar="SCORE"
-    ),
+    threshold: float = options.option("Your own threshold: scores above it are rejected.", metavar="SCORE"),
     add: bool = options.flag("--add", "Keep the stored scores too, beside those of --with."),
-    defects: list[Path] = options.option(
-        "Known defects: shows how many each rate would find.", metavar="IMAGES"
-    ),
+    defects: list[Path] = options.option("Known defects: how many each rate would find.", metavar="IMAGES"),
     find: float = options.share(
         "With --defects: take the threshold with the fewest false alarms that finds this share of them.",
         "--find",
@@ -149,7 +145,7 @@ def _calibrate_lines(detector: Detector, before: Detector, known: Sequence[float
 @command("skip_broken")
 def teach(
     model: options.Model,
-    defects: list[Path] = options.argument("Defects: folders, files, or - for a list on standard input."),
+    defects: list[Path] = options.argument("Defects: folders, files, or - for standard input."),
     name: str = options.option("What they are called (default: the name of their folder).", metavar="NAME"),
     masks: options.Masks = None,
     *,
@@ -165,16 +161,14 @@ def teach(
     detector.save(out)
     new = detector.history[-1].images
     title = f"{out}: learnt {counted(new, 'image')} of defects"
-    facts = summary(detector, out, history=True) | {"new_defects": new, "skipped": run.warnings}
+    facts = summary(detector, out) | {"new_defects": new, "skipped": run.warnings}
     return Answer(facts, [title, *labelled(("defects", defects_note(detector)))])
 
 
 @command("workers", "store", "store_limit", "skip_broken")
 def update(
     model: options.Model,
-    normals: list[Path] = options.argument(
-        "Images of good parts that are new to the model: folders, files, or - for a list on standard input."
-    ),
+    normals: list[Path] = options.argument("New good parts: folders, files, or - for standard input."),
     all_good: options.AllGood = False,
     stack: options.Stack = False,
     every: options.Every = 1,
@@ -197,7 +191,7 @@ def update(
     detector = before.updated(images, returned=returned, all_good=all_good, execution=run.execution)
     detector.save(out)
     known = len(before.model.images)
-    facts = summary(detector, out, history=True) | {
+    facts = summary(detector, out) | {
         "new_images": detector.history[-1].images,
         "threshold_before": before.threshold,
         "new_rows": sum(int((scale.origin[:, 0] >= known).sum()) for scale in detector.scales),
@@ -234,6 +228,6 @@ def merge(
     detector = Detector(merged([Detector.load(model).model for model in models], names))
     check_product(out, detector.model.product, other_product)
     detector.save(out)
-    facts = summary(detector, out, history=True) | {"merged": names}
+    facts = summary(detector, out) | {"merged": names}
     lines = labelled(("bank", bank_note(detector)), ("threshold", threshold_note(detector)))
     return Answer(facts, [f"{out}: {len(models)} models, {facts['images']} images", *lines])

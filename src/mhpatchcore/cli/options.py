@@ -113,16 +113,12 @@ Masks = Annotated[str | None, shared(
     "Where the defects are: a folder of masks named like the images, or a .csv file of boxes "
     "(image,top,left,bottom,right). Default: where the model sees them.", metavar="MASKS",
 )]  # fmt: skip
-Weights = Annotated[
-    Path | None, shared("Local weights of the backbone (.safetensors, .pth).", metavar="FILE")
-]
+Weights = Annotated[Path | None, shared("Local weights of the backbone: .safetensors, .pth.", metavar="FILE")]
 Device = Annotated[str | None, shared(
     "What the network runs on (default: cpu).", envvar="MHPATCHCORE_DEVICE", callback=_use_device,
     metavar="auto|cpu|openvino|cuda|tensorrt|directml|coreml", rich_help_panel=RUN,
 )]  # fmt: skip
-TokenFile = Annotated[
-    Path | None, shared("A file with the token that every request must carry.", metavar="FILE")
-]
+TokenFile = Annotated[Path | None, shared("A file with the token that requests must carry.", metavar="FILE")]
 
 
 def parameter(name: str, kind: Any, option: Any) -> inspect.Parameter:
@@ -216,6 +212,4 @@ def read_settings(source: Path | None) -> dict[str, Any]:
     except UserError as error:
         raise UserError(f"{source}: {error}") from error
     except (ValueError, RecursionError) as error:
-        raise UserError(
-            f"{source} is not TOML: {in_one_line(error)}; write lines such as K = 1000"
-        ) from error
+        raise UserError(f"{source} is not TOML: {in_one_line(error)}; write lines like K = 1000") from error

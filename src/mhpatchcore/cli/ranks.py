@@ -26,9 +26,7 @@ FEWEST = 3
 
 @command()
 def ranks(
-    parts: list[Path] = options.argument(
-        "Folders of frames: each that holds images is a part; or videos of parts."
-    ),
+    parts: list[Path] = options.argument("Folders of frames, each of one part; or videos of parts."),
     output: Path = options.out("The folder to write into.", "ranks/"),
     stack: bool = options.flag("--stack", "Each folder holds one frame of every part, matched by name."),
     every: options.Every = 1,

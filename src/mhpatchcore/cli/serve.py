@@ -25,9 +25,7 @@ def serve(
     port: int = options.option("The port to listen at.", default=8080, min=1, max=65535),
     token_file: options.TokenFile = None,
     device: options.Device = None,
-    without_token: bool = options.flag(
-        "--without-token", "Let anybody in the network ask, if --host opens it."
-    ),
+    without_token: bool = options.flag("--without-token", "Let anybody in the network ask (with --host)."),
     workers: int = options.number("Images that are scored at a time (default: one per core)."),
     queue: int = options.number("Requests that may wait; others are told to try later.", default=32),
     max_bytes: int = options.number("Bytes of a request, at most.", default=64_000_000),
@@ -112,9 +110,7 @@ def parse_time(text: str) -> datetime:
 
 @command()
 def verdicts(
-    place: Path = options.argument(
-        "The folder of the served models, or the record itself.", metavar="FOLDER | FILE"
-    ),
+    place: Path = options.argument("The folder of served models, or the record.", metavar="FOLDER | FILE"),
     out: Path = options.out("A table (.csv, .parquet) or lines of JSON (.jsonl).", "verdicts.csv"),
     since: datetime = options.option(
         "From this time on: 2026-11-18, 2026-11-18T06:00+01:00; UTC without an offset.",

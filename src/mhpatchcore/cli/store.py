@@ -19,7 +19,7 @@ from mhpatchcore.runtime.texts import format_bytes, parse_size
 SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 KINDS = {
     "image": "descriptors of images",
-    "views": "descriptors of tiles",
+    "views": "descriptors of views",
     "moments": "sums over patches",
     "summary": "summaries of chunks",
     "node": "merged sums and summaries",
@@ -45,9 +45,7 @@ def store(
     if not folder.is_dir():
         raise UserError(f"there is no store in {folder}: give the folder that was given as --store")
     if action not in ("info", "clean") or (action == "clean") != bool(older or to):
-        raise UserError(
-            f"say `store info DIR`, or `store clean DIR` with --older 30d or --to 20GB, not '{action}'"
-        )
+        raise UserError("say `store info DIR`, or `store clean DIR --older 30d` (or `--to 20GB`)")
     facts: dict[str, Any] = {"folder": str(folder)}
     if action == "clean":
         gone = trimmed(folder, parse_size(to) if to else None, parse_age(older) if older else None)
