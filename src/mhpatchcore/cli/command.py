@@ -60,7 +60,6 @@ class Run:
 
     @property
     def seconds(self) -> float:
-        """Since the command began."""
         return round(time.perf_counter() - self.started, 2)
 
     @cached_property
@@ -126,7 +125,6 @@ def command(
     settings = [name for name, one in SETTINGS.items() if panels is None or one.panel in panels]
 
     def options_of(one: inspect.Parameter) -> list[inspect.Parameter]:
-        """The options that a parameter stands for."""
         if one.annotation is Config:
             return setting_options(settings)
         if one.annotation is Run:

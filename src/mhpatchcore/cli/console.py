@@ -16,7 +16,6 @@ ARGUMENT = re.compile(r"`([a-z_]+)=([^`]*)`")
 
 
 def progress_display(quiet: bool) -> AbstractContextManager[Callable[[str, int, int], None]]:
-    """Progress bars, or nothing if `quiet`."""
     return nullcontext(lambda phase, done, total: None) if quiet else progress_bars(only_for_people=True)
 
 

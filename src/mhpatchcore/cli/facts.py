@@ -172,7 +172,6 @@ def describe(event: Event) -> str:
 
 
 def by(who: str, note: str) -> str:
-    """Who did something, and why, as the end of a line."""
     return (f", by {printable(who)}" if who else "") + (f": {printable(note)}" if note else "")
 
 

@@ -250,7 +250,6 @@ def undo(box: Box, version: int = options.argument(VERSION, None), *, signed: Si
 
 
 def _preview_lines(preview: Preview) -> Iterator[str]:
-    """What a change would do to every labelled part, and to the threshold."""
     yield from map(_effect_line, preview.effects)
     counts = preview.to_json()
     good, defects = counts["good"], counts["defects"]
@@ -301,7 +300,6 @@ def _part_line(part: Part, learnt: bool = False) -> str:
 
 
 def _journal_line(entry: dict[str, Any]) -> str:
-    """An entry of the journal: a statement about a part, or a change of the model."""
     if "part_id" in entry:
         what = f"{entry.get('label', 'withdrawn'):9} part {entry['part_id']} {printable(entry['name'])}"
     else:

@@ -32,7 +32,6 @@ def option(help: str, *flags: str, default: Any = None, **more: Any) -> Any:
 
 
 def flag(name: str, help: str, *short: str, default: Any = False, **more: Any) -> Any:
-    """An option without a value."""
     return option(help, name, *short, default=default, **more)
 
 
@@ -76,7 +75,6 @@ def share_parser(flag: str) -> Callable[[str], float]:
 
 
 def share(help: str, flag: str, **more: Any) -> Any:
-    """An option whose value is a share or a rate."""
     return option(help, flag, parser=share_parser(flag), metavar="SHARE", **more)
 
 
@@ -122,7 +120,6 @@ TokenFile = Annotated[Path | None, shared("A file with the token that requests m
 
 
 def parameter(name: str, kind: Any, option: Any) -> inspect.Parameter:
-    """A parameter of a command."""
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=option, annotation=kind)
 
 

@@ -49,7 +49,6 @@ def ranks(
 
 
 def _by_folder(given: Sequence[Path], every: int) -> dict[str, list[str]]:
-    """The frames of each part, by the name of its folder or video."""
     folders: dict[str, Path] = {}
     frames: dict[str, list[str]] = {}
     for one in given:
@@ -65,7 +64,6 @@ def _by_folder(given: Sequence[Path], every: int) -> dict[str, list[str]]:
 
 
 def _by_name(folders: Sequence[Path]) -> dict[str, list[str]]:
-    """The frames of each part, by their common name."""
     places = [str(folder) for folder in folders]
     names = matched(places)
     return {

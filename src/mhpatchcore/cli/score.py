@@ -76,7 +76,6 @@ class Outputs:
         return {flag: folder for flag, folder in named.items() if folder is not None}
 
     def check(self) -> None:
-        """Refuse what cannot be read or written before the work."""
         for normals in self.normals or ():
             if not normals.is_dir():
                 raise UserError(f"--normals: there is no folder {normals}; check the path")
@@ -98,7 +97,6 @@ class Outputs:
                 import_parquet()
 
     def write(self, rows: Sequence[Row]) -> None:
-        """Write tables and regions."""
         read = [row for row in rows if "regions" in row]
         if self.out is not None:
             write_table(rows, self.out)
@@ -284,7 +282,6 @@ def write_table(rows: Sequence[Row], path: Path) -> None:
 
 
 def table_csv(rows: Sequence[Row]) -> str:
-    """The rows as comma-separated values."""
     return csv_text(TABLE_COLUMNS, map(_flat, rows))
 
 
