@@ -39,10 +39,7 @@ EPILOG = (
 LINE = "At the line"
 COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
     "Start": (evaluate.demo, look.look, fit.fit, score.score, evaluate.evaluate),
-    LINE: (
-        *(serve.serve, serve.verdicts, watch, monitor.monitor),
-        *(export.export, export.bundle, export.verify),
-    ),
+    LINE: (serve.serve, serve.verdicts, watch, monitor.monitor, export.export, export.bundle, export.verify),
     "Models": (models.info, models.calibrate, models.teach, models.update, models.merge),
     "Many products and images": (fit.fit_many, ranks.ranks, store.store),
     "Research": (research.benchmark, research.ladder, research.presets),
@@ -97,12 +94,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-labelled = typer.Typer(
-    name="inbox",
-    help="Labelled parts: keep them, learn from them, and go back.",
-    cls=Group,
-    no_args_is_help=True,
-)
+text = "Labelled parts: keep them, learn from them, and go back."
+labelled = typer.Typer(name="inbox", help=text, cls=Group, no_args_is_help=True)
 app.add_typer(labelled, rich_help_panel=LINE)
 panels = [(app, panel, commands) for panel, commands in COMMANDS.items()]
 for group, panel, commands in [*panels, (labelled, "Commands", inbox.COMMANDS)]:

@@ -16,16 +16,8 @@ from typing import Any
 
 import typer
 
+from mhpatchcore.cli import options
 from mhpatchcore.cli.console import print_json, progress_display, warn_and_keep
-from mhpatchcore.cli.options import (
-    AS_JSON,
-    RUN_OPTIONS,
-    config_of,
-    example_of,
-    flag,
-    parameter,
-    setting_options,
-)
 from mhpatchcore.cli.paths import check_output
 from mhpatchcore.config import SETTINGS, Config
 from mhpatchcore.detector import Detector
@@ -111,7 +103,7 @@ def _show_all(ctx: typer.Context, wanted: bool) -> None:
         ctx.exit()
 
 
-HELP_ALL = flag("--help-all", "Show all options and exit.", is_eager=True, callback=_show_all)
+HELP_ALL = options.flag("--help-all", "Show all options and exit.", is_eager=True, callback=_show_all)
 
 
 def command(
@@ -126,9 +118,9 @@ def command(
 
     def options_of(one: inspect.Parameter) -> list[inspect.Parameter]:
         if one.annotation is Config:
-            return setting_options(settings)
+            return options.setting_options(settings)
         if one.annotation is Run:
-            return [RUN_OPTIONS[name] for name in ("quiet", *run_options)]
+            return [options.RUN_OPTIONS[name] for name in ("quiet", *run_options)]
         if is_dataclass(one.annotation):
             return [*inspect.signature(one.annotation, eval_str=True).parameters.values()]  # type: ignore[arg-type]
         return [one]
@@ -145,7 +137,7 @@ def command(
             with ExitStack() as ending:
                 makers: dict[Any, Callable[..., Any]] = {
                     Run: partial(running, ending, as_json),
-                    Config: config_of,
+                    Config: options.config_of,
                 }
                 for one, group in groups.items():
                     if group != [one]:
@@ -160,10 +152,10 @@ def command(
             if answer.exit_code:
                 raise typer.Exit(answer.exit_code)
 
-        parameters = [*(inner for group in groups.values() for inner in group), AS_JSON]
-        parameters += [parameter("help_all", bool, HELP_ALL)] * bool(rare)
+        parameters = [*(inner for group in groups.values() for inner in group), options.AS_JSON]
+        parameters += [options.parameter("help_all", bool, HELP_ALL)] * bool(rare)
         parameters = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in parameters]
-        examples = {one.name: example_of(one) for one in parameters}
+        examples = {one.name: options.example_of(one) for one in parameters}
         outputs = {name: example for name, example in examples.items() if example}
         called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         called.__annotations__ = {one.name: one.annotation for one in parameters}

@@ -67,29 +67,22 @@ def evaluate(
 
 
 def _lines(evaluation: Evaluation, detector: Detector) -> Iterator[str]:
-    image, pixel, whole = evaluation.image, evaluation.pixel, evaluation.whole_pixel
+    image, pixel = evaluation.image, evaluation.pixel
+    whole = evaluation.whole_pixel if evaluation.cropped else None
     yield f"{evaluation.name}: {image.n_normal} good and {image.n_anomalous} defective images"
     defects = [one.score for one in evaluation.images if one.is_anomalous]
-    judged = evaluation.has_threshold
+    judged, false_alarms = evaluation.has_threshold, len(evaluation.false_alarms)
     found = "" if evaluation.found is None else f", {evaluation.found} of them found where they are"
     columns = " ".join(f"{name:>6}" for name in ("AUROC", "AP", "F1-max", "AUPRO", "found"))
     by_image = (image.auroc, image.average_precision, image.f1_max, nan, evaluation.found_share)
     yield from labelled(
         ("threshold", threshold_lines(detector, defects or None)),
-        (
-            "good rejected",
-            [f"{len(evaluation.false_alarms)} of {image.n_normal}", evaluation.realised] * judged,
-        ),
+        ("good rejected", [f"{false_alarms} of {image.n_normal}", evaluation.realised] * judged),
         ("bad rejected", f"{len(evaluation.rejected)} of {image.n_anomalous}{found}" * judged),
         ("", columns),
         ("by image", _figures(*by_image)),
         ("by pixel", _figures(pixel.auroc, pixel.average_precision, nan, pixel.aupro) if pixel else ""),
-        (
-            "whole images",
-            _figures(whole.auroc, whole.average_precision, nan, whole.aupro)
-            if whole and evaluation.cropped
-            else "",
-        ),
+        ("whole images", _figures(whole.auroc, whole.average_precision, nan, whole.aupro) if whole else ""),
     )
 
 

@@ -156,12 +156,8 @@ def describe(event: Event) -> str:
     """
     images = counted(event.images, "image")
     if event.what == "calibrate":
-        by_hand = event.threshold is not None
-        deed = (
-            f"calibrate: {event.threshold:.4g} by hand"
-            if by_hand
-            else f"calibrate: rate {event.false_alarm:.2%}"
-        )
+        at = f"rate {event.false_alarm:.2%}" if event.threshold is None else f"{event.threshold:.4g} by hand"
+        deed = f"calibrate: {at}"
         deed += f", {images} from {event.source}" if event.images else ""
     else:
         of = " of" if event.what == "merge" else f": {images} from"

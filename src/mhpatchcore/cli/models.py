@@ -89,8 +89,7 @@ def calibrate(
     add: bool = options.flag("--add", "Keep the stored scores too, beside those of --with."),
     defects: list[Path] = options.option("Known defects: how many each rate would find.", metavar="IMAGES"),
     find: float = options.share(
-        "With --defects: take the threshold with the fewest false alarms that finds this share of them.",
-        "--find",
+        "With --defects: take the highest threshold that finds this share of them.", "--find"
     ),
     out: Path = options.out("The model file (default: only show the threshold).", "part.mhpc", default=None),
     *,
@@ -176,7 +175,7 @@ def update(
     out: options.ModelOut,
     returned: bool = options.flag(
         "--returned",
-        "They were picked because they had been rejected: learn them, but do not set the threshold by them.",
+        "They had been rejected: learn them, but do not set the threshold by them.",
     ),
     other_product: options.OtherProduct = False,
     run: Run,

@@ -95,13 +95,10 @@ def read_table(path: Path, threshold: float) -> list[Scored]:
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             rows = [row for row in csv.DictReader(file) if not row.get("error")]
+        measures = [[float(row.get(name) or nan) for name in MEASURES] for row in rows]
         scored = [
-            Scored(
-                float(row["score"]),
-                [float(row.get(name) or nan) for name in MEASURES],
-                row.get("image") or "",
-            )
-            for row in rows
+            Scored(float(row["score"]), seen, row.get("image") or "")
+            for row, seen in zip(rows, measures, strict=True)
         ]
         thresholds = [float(row.get("threshold") or nan) for row in rows]
     except OSError as error:

@@ -69,7 +69,7 @@ def benchmark(
     cells: Cells,
     paper: bool = options.flag(
         "--paper",
-        "The paper's eleven configurations with its network, whose weights are on the hub, or with --backbone.",
+        "The paper's eleven configurations with its network, or with --backbone.",
     ),
     presets: str = options.option(
         "Names, separated by commas (see `mhpatchcore presets`), or all that leave the network open (default). With "
@@ -115,7 +115,7 @@ def ladder(
     presets: str = options.option("Configurations besides the paper's three, with commas.", default=""),
     update: bool = options.flag(
         "--update",
-        "Also let a model grow from size to size, learning only the further images, beside a fit to all of them.",
+        "Also let a model learn on from size to size, beside a fit to each.",
     ),
 ) -> Answer:
     """The RAM-matched subset ladder: how quality and memory grow with the number of normal images.

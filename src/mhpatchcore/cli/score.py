@@ -53,7 +53,7 @@ class Outputs:
     regions: Path | None = options.output("Write all regions into this CSV file.", "regions.csv")
     coco: Path | None = options.output("Write them as COCO annotations into this JSON file.", "regions.json")
     explain: Path | None = options.output(
-        "Write a picture of every rejected image into this folder: the normal patches it was compared with.",
+        "Write a picture of every rejected image and what it was compared with into this folder.",
         "why/",
     )
     explain_all: bool = options.flag("--explain-all", "Explain images that pass as well.")
@@ -89,8 +89,7 @@ class Outputs:
         elif self.out is not None:
             if self.out.suffix.lower() not in ENDINGS:
                 raise UserError(
-                    f"cannot write {self.out}: name a file that ends in {', '.join(ENDINGS)}, or a folder without an "
-                    "ending"
+                    f"cannot write {self.out}: name a file that ends in {', '.join(ENDINGS)}, or a folder"
                 )
             check_output(self.out, "results.csv")
             if self.out.suffix.lower() == ".parquet":

@@ -93,8 +93,7 @@ def read_token(path: Path) -> str:
         raise UserError(f"cannot read the token in {path}: {error}") from error
     if len(token) < SHORTEST or not (token.isascii() and token.isprintable()) or " " in token:
         raise UserError(
-            f"{path} does not hold a token: write one line of {SHORTEST} letters or more, "
-            f"for example `openssl rand -hex 32 > {path}`"
+            f"{path} does not hold a token of {SHORTEST} letters or more: `openssl rand -hex 32 > {path}`"
         )
     if readable and os.name == "posix":
         warn(f"others on this machine may read {path}: chmod 600 {path}")
@@ -113,7 +112,7 @@ def verdicts(
     place: Path = options.argument("The folder of served models, or the record.", metavar="FOLDER | FILE"),
     out: Path = options.out("A table (.csv, .parquet) or lines of JSON (.jsonl).", "verdicts.csv"),
     since: datetime = options.option(
-        "From this time on: 2026-11-18, 2026-11-18T06:00+01:00; UTC without an offset.",
+        "From this time on: 2026-11-18, 2026-11-18T06:00+01:00.",
         metavar="TIME",
         parser=parse_time,
     ),

@@ -22,7 +22,7 @@ def watch(
     sort: bool = options.flag("--sort", "Move images into passed/, rejected/ and broken/ of that folder."),
     csv: Path = options.file("Add a line for every image to this CSV file."),
     mqtt: str = options.option(
-        "Publish every result there: mqtt://user:password@broker:1883/topic; mqtts:// is over TLS.",
+        "Publish to mqtt://user:password@broker:1883/topic, or mqtts://.",
         metavar="URL",
         envvar="MHPATCHCORE_MQTT",
     ),
@@ -32,7 +32,7 @@ def watch(
         "A file is complete once it has not changed for so long.", default=1.0, min=0, metavar="SECONDS"
     ),
     done: str = options.option(
-        "A file is complete once there is one beside it with this ending, e.g. .done",
+        "A file is complete once one with this ending is beside it: .done",
         default="",
         metavar="SUFFIX",
     ),
