@@ -95,10 +95,10 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 text = "Labelled parts: keep them, learn from them, and go back."
-labelled = typer.Typer(name="inbox", help=text, cls=Group, no_args_is_help=True)
-app.add_typer(labelled, rich_help_panel=LINE)
+inbox_app = typer.Typer(name="inbox", help=text, cls=Group, no_args_is_help=True)
+app.add_typer(inbox_app, rich_help_panel=LINE)
 panels = [(app, panel, commands) for panel, commands in COMMANDS.items()]
-for group, panel, commands in [*panels, (labelled, "Commands", inbox.COMMANDS)]:
+for group, panel, commands in [*panels, (inbox_app, "Commands", inbox.COMMANDS)]:
     for command in commands:
         name, text = command.__name__.strip("_").replace("_", "-"), unwrapped(getdoc(command) or "")
         group.command(name, cls=Command, rich_help_panel=panel, help=text)(command)
