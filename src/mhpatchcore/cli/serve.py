@@ -83,9 +83,8 @@ def serve(
     from mhpatchcore.runtime.texts import parse_size
 
     try:
-        from mhpatchcore.deploy.serve.app import create_app
+        from mhpatchcore.deploy.serve.app import create_app, log_to_stderr, run
         from mhpatchcore.deploy.serve.pool import Limits
-        from mhpatchcore.deploy.serve.running import log_to_stderr, run
     except ModuleNotFoundError as error:
         if str(error.name).startswith("mhpatchcore"):
             raise
@@ -107,7 +106,6 @@ def serve(
         max_pixels=max_pixels,
         queue=queue,
         timeout=timeout,
-        receiving_bytes=4 * max_bytes,
         **chosen,
     )
     log_to_stderr(log_format, log_level)

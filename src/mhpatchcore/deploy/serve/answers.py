@@ -216,12 +216,20 @@ def rates(calibration: Calibration, recent: Sequence[float]) -> list[Rate]:
     >>> rates(calibrate(scores, scores, 0.1, "held-out"), [5.5, 9.5])[-1]
     Rate(false_alarm=0.5, threshold=5.0, share=0.444..., recent_share=1.0)
     """
-    found = []
-    for step in (calibration.at_rate(float(rate)) for rate in RATES if calibration.n):
-        of_calibration = float(np.mean(calibration.scores > step.threshold))
-        of_recent = float(np.mean(np.asarray(recent) > step.threshold)) if recent else None
-        found.append(Rate(step.false_alarm, step.threshold, of_calibration, of_recent))
-    return found
+
+    def share_above(scores: Any, threshold: float) -> float:
+        return float(np.mean(np.asarray(scores) > threshold))
+
+    steps = [calibration.at_rate(float(rate)) for rate in RATES] if calibration.n else []
+    return [
+        Rate(
+            step.false_alarm,
+            step.threshold,
+            share_above(calibration.scores, step.threshold),
+            share_above(recent, step.threshold) if recent else None,
+        )
+        for step in steps
+    ]
 
 
 def body(kinds: Mapping[str, Any], *binary: str) -> dict[str, Any]:
@@ -255,11 +263,6 @@ def _schema(kind: Any) -> Any:
 def answers(model: Any, *statuses: int, status: int = 200) -> dict[int | str, dict[str, Any]]:
     """An answer of this shape, and those without a result, each with its sentence."""
     return {status: {"model": model}} | problems(*statuses)
-
-
-def scored(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """A verdict; under other statuses there is often a part, too, which could not be judged."""
-    return answers(ScoreAnswer) | {status: {"model": RejectedAnswer} for status in statuses}
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:

@@ -20,7 +20,7 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect
 
 from mhpatchcore.deploy.serve.pool import Limits, Pool
-from mhpatchcore.deploy.serve.refusals import Refused, busy, described, too_large, unreadable
+from mhpatchcore.deploy.serve.refusals import Refused, busy, described
 from mhpatchcore.errors import ImageTooLargeError, UserError
 from mhpatchcore.inputs.decode import open_image
 from mhpatchcore.runtime.arrays import Array
@@ -43,7 +43,7 @@ class Sent:
     def __post_init__(self) -> None:
         part = self.part or ""
         if len(part) > LONGEST or part != part.encode(errors="replace").decode():
-            raise unreadable(f"a part's id is a text of at most {LONGEST} letters")
+            raise Refused(422, f"a part's id is a text of at most {LONGEST} letters")
 
     @cached_property
     def sha256(self) -> str:
@@ -78,7 +78,7 @@ def as_source(content: bytes | Array) -> Iterator[Path | Array]:
 def readable(sent: Sent, most_pixels: int) -> Iterator[Path | Array]:
     """`as_source`, if it has not too many pixels; what the readers then say of it is said of its name."""
     if not sent.size:
-        raise unreadable("the body is empty: send an image")
+        raise Refused(422, "the body is empty: send an image")
     with as_source(sent.content) as source:
         try:
             height, width = _size(source)
@@ -88,8 +88,8 @@ def readable(sent: Sent, most_pixels: int) -> Iterator[Path | Array]:
                 )
             yield source
         except UserError as error:
-            refused = too_large if isinstance(error, ImageTooLargeError) else unreadable
-            raise refused(str(without_paths(str(error).replace(str(source), sent.name)))) from error
+            status = 413 if isinstance(error, ImageTooLargeError) else 422
+            raise Refused(status, str(without_paths(str(error).replace(str(source), sent.name)))) from error
 
 
 def _size(source: Path | Array) -> tuple[int, int]:
@@ -113,12 +113,9 @@ async def body_of(request: Request, most: int | None = None) -> bytes:
     limits: Limits = request.app.state.service.limits
     pool: Pool = request.app.state.service.pool
     most = min(most or limits.max_bytes, limits.max_bytes)
-    too_long = too_large(f"the body has more than {most} bytes, the most that are taken")
-    declared = request.headers.get("content-length", "")
-    if declared.isdigit() and int(declared[:18]) > most:
-        raise too_long
+    too_long = Refused(413, f"the body has more than {most} bytes, the most that are taken")
     if request.headers.get("content-encoding", "identity") != "identity":
-        raise Refused(415, "type", "send the body as it is: compressed ones are not taken")
+        raise Refused(415, "send the body as it is: compressed ones are not taken")
     content = bytearray()
     try:
         async with asyncio.timeout(limits.timeout):
@@ -131,9 +128,9 @@ async def body_of(request: Request, most: int | None = None) -> bytes:
                     raise too_long
         return bytes(content)
     except TimeoutError:
-        raise Refused(408, "timeout", f"the body did not come within {limits.timeout:g} seconds") from None
+        raise Refused(408, f"the body did not come within {limits.timeout:g} seconds") from None
     except ClientDisconnect:
-        raise Refused(400, "gone", "the connection was closed before the body had come") from None
+        raise Refused(400, "the connection was closed before the body had come", "gone") from None
     finally:
         pool.bytes_left += len(content)
 
@@ -153,7 +150,7 @@ async def images_of(request: Request, parts: Sequence[str]) -> tuple[list[Sent],
         return await _in_form(request, parts), True
     if kind and not kind.startswith("image/") and kind not in BINARY:
         message = "send an image (image/png, …), application/octet-stream or multipart/form-data"
-        raise Refused(415, "type", message)
+        raise Refused(415, message)
     return [Sent(await body_of(request), name_in(request), parts[0] if parts else None)], False
 
 
@@ -179,11 +176,11 @@ async def _in_form(request: Request, parts: Sequence[str]) -> list[Sent]:
         items = (await parser.parse()).multi_items()
     except Exception as error:  # the parser raises what its callbacks do, such as KeyError without a boundary
         if isinstance(error, MultiPartException) and error.message.startswith("Too many"):
-            raise too_large(f"a request has at most {most} images") from None
-        raise unreadable("the form cannot be read: send multipart/form-data with files") from error
+            raise Refused(413, f"a request has at most {most} images") from None
+        raise Refused(422, "the form cannot be read: send multipart/form-data with files") from error
     files = [value for _, value in items if isinstance(value, UploadFile)]
     if not files:
-        raise unreadable("the form holds no file: give them in the field images")
+        raise Refused(422, "the form holds no file: give them in the field images")
     ids = [value for key, value in items if key == "part" and isinstance(value, str)] + list(parts)
     named = [((file.filename or "image")[:LONGEST], await file.read()) for file in files]
     return [Sent(content, name, ids[i] if i < len(ids) else None) for i, (name, content) in enumerate(named)]
@@ -195,4 +192,4 @@ async def json_of(request: Request, kind: type[Out]) -> Out:
     try:
         return await asyncio.to_thread(lambda: TypeAdapter(kind).validate_json(body, strict=True))
     except ValidationError as error:
-        raise unreadable(described(error.errors())) from None
+        raise Refused(422, described(error.errors())) from None

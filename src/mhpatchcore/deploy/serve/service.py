@@ -16,18 +16,20 @@ from typing import Any
 import scipy.ndimage  # these two are imported late elsewhere, and the first part on the line need not wait for that
 import scipy.stats  # noqa: F401
 
+from mhpatchcore.deploy.inbox.jobs import Jobs
 from mhpatchcore.deploy.inbox.versions import recover
 from mhpatchcore.deploy.record import Record
 from mhpatchcore.deploy.serve.answers import model_answer, part_answer
 from mhpatchcore.deploy.serve.bodies import Sent, as_source, readable
 from mhpatchcore.deploy.serve.metrics import Metrics
 from mhpatchcore.deploy.serve.pool import Deadline, Lane, Limits, Pool
-from mhpatchcore.deploy.serve.refusals import Refused, closing, failed, unknown
+from mhpatchcore.deploy.serve.refusals import Refused, closing, failed
 from mhpatchcore.deploy.serve.registry import Registry, Served, Swap
 from mhpatchcore.errors import UserError
 from mhpatchcore.result import Result
 
 LAST = 12  # parts that a swapped model is tried on
+FEW, WILD = 5, 1 / 3  # parts that say something, and the share of them whose verdict may change
 BEHIND = 200  # events that a slow listener may be behind; older ones are dropped
 log = logging.getLogger("mhpatchcore")
 
@@ -74,7 +76,7 @@ class Parts:
 
     def __getitem__(self, id_: str) -> Part:
         if id_ not in self._by_id:
-            raise unknown("such part among the last ones")
+            raise Refused(404, "there is no such part among the last ones")
         return self._by_id[id_]
 
     def newest(self, limit: int, model: str | None, verdict: str | None) -> list[dict[str, Any]]:
@@ -138,6 +140,8 @@ class Service:
         self.pool = Pool(self.limits)
         self.lane = Lane(self.pool)
         self.metrics = Metrics()
+        # half of the cores stays with the line while a change is made
+        self.jobs = Jobs(self.models.inbox, max(1, self.limits.workers // 2))
         kept = self.limits.kept_parts, self.limits.kept_bytes
         self.parts = Parts(*kept)
         for answer, image in record.newest(*kept) if record else ():
@@ -202,7 +206,8 @@ class Service:
         self._write_down(served)
         parts = self.parts.last(served.name, LAST)
         turned = sum(_verdict(part, served) != part.answer["verdict"] for part in parts)
-        return Swap.of(len(parts), turned) if parts else None
+        is_wild = len(parts) >= FEW and turned > WILD * len(parts)
+        return Swap(len(parts), turned, is_wild) if parts else None
 
     def _write_down(self, served: Served) -> None:
         """Settle what a killed process has left, and record which model is in use; verdicts do not depend on it."""
@@ -220,6 +225,7 @@ class Service:
 
     def end(self) -> None:
         """Wait for what is under way, and for the record."""
+        self.jobs.close()
         self.lane.end()
         self.pool.end()
         if self.record is not None:

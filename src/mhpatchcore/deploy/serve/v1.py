@@ -20,7 +20,7 @@ from mhpatchcore.deploy.serve import answers, pictures
 from mhpatchcore.deploy.serve.answers import reply
 from mhpatchcore.deploy.serve.bodies import Sent, images_of, name_in
 from mhpatchcore.deploy.serve.pool import Deadline
-from mhpatchcore.deploy.serve.refusals import Refused, busy, unknown
+from mhpatchcore.deploy.serve.refusals import Refused, busy
 from mhpatchcore.deploy.serve.service import Part, Service
 from mhpatchcore.report.drawing import SCREEN
 from mhpatchcore.result import Verdict
@@ -62,7 +62,7 @@ async def check_token(request: Request, service: Known) -> None:
         log.warning("a wrong token from %s", request.client.host if request.client else "somebody unknown")
         await asyncio.sleep(SLOWED)
     message = "a token is needed: Authorization: Bearer TOKEN"
-    raise Refused(401, "token", message, {"WWW-Authenticate": "Bearer"})
+    raise Refused(401, message, headers={"WWW-Authenticate": "Bearer"})
 
 
 def rejected(part: Part) -> Response:
@@ -90,7 +90,8 @@ async def model(name: str, service: Known) -> Response:
 
 @router.post(
     "/models/{name}/score",
-    responses=answers.scored(404, 408, 413, 415, 422, 429, 500, 503),
+    responses=answers.answers(answers.ScoreAnswer)
+    | {status: {"model": answers.RejectedAnswer} for status in (404, 408, 413, 415, 422, 429, 500, 503)},
     openapi_extra=answers.body(
         {"multipart/form-data": answers.Images}, "image/png", "image/jpeg", "application/octet-stream"
     ),
@@ -133,15 +134,15 @@ async def score(
     with suppress(TimeoutError, Refused):  # a verdict matters more than its picture
         async with asyncio.timeout_at(deadline.at):
             if alone.result is not None and len(parts) == 1 and _wants_png(request):
-                png = await pictures.get_heat(request, service, alone, "overlay")
+                png = await pictures.get_heat(request, alone, "overlay")
                 return Response(png, media_type="image/png", headers=_verdict_headers(alone))
             for told, one in zip(results, parts, strict=True):
-                await _add_pictures(told, request, service, one, map, evidence)
+                await _add_pictures(told, request, one, map, evidence)
     return reply({"results": results})
 
 
 async def _add_pictures(
-    told: dict[str, Any], request: Request, service: Service, part: Part, heat: str, evidence: bool
+    told: dict[str, Any], request: Request, part: Part, heat: str, evidence: bool
 ) -> None:
     """The heatmap and the evidence of a part, as they were asked for; one without a result has none."""
     if part.result is None:
@@ -149,10 +150,10 @@ async def _add_pictures(
     if heat == "link":
         told["heatmap"] = f"/v1/parts/{part.id}/heatmap.png"
     if heat == "png":
-        png = await pictures.get_heat(request, service, part, "overlay")
+        png = await pictures.get_heat(request, part, "overlay")
         told["heatmap"] = pictures.data_url(png, "PNG")
     if evidence:
-        told["evidence"] = json.loads(await pictures.get_evidence(request, service, part))
+        told["evidence"] = json.loads(await pictures.get_evidence(request, part))
 
 
 def _wants_png(request: Request) -> bool:
@@ -186,7 +187,7 @@ async def drift(name: str, service: Known) -> Response:
 )
 async def reference(name: str, request: Request, service: Known) -> Response:
     """A typical image of those that were learnt, to be looked at beside one of the last parts."""
-    picture = await pictures.get_reference(request, service, service.models[name])
+    picture = await pictures.get_reference(request, service.models[name])
     return Response(picture, media_type="image/jpeg")
 
 
@@ -206,7 +207,7 @@ async def part_image(
     id_: str, request: Request, service: Known, longest: Annotated[int, Query(ge=16, le=4096)] = SCREEN
 ) -> Response:
     """The image of one of the last parts, at the size of a screen, or with its longer side as asked for."""
-    return _kept(await pictures.get_image(request, service, service.parts[id_], longest), "image/jpeg")
+    return _kept(await pictures.get_image(request, service.parts[id_], longest), "image/jpeg")
 
 
 @router.get("/parts/{id_}/heatmap.png", response_class=Response, responses=PICTURE)
@@ -214,20 +215,20 @@ async def part_heatmap(
     id_: str, request: Request, service: Known, style: pictures.Style = "overlay"
 ) -> Response:
     """The heat over the image (overlay), or alone on a transparent ground (layer); or the outlines so (outline)."""
-    return _kept(await pictures.get_heat(request, service, service.parts[id_], style), "image/png")
+    return _kept(await pictures.get_heat(request, service.parts[id_], style), "image/png")
 
 
 @router.get("/parts/{id_}/evidence.png", response_class=Response, responses=PICTURE)
 async def part_evidence_picture(id_: str, request: Request, service: Known) -> Response:
     """One picture of the normal patches that the part was compared with."""
-    figure = await pictures.get_evidence(request, service, service.parts[id_], as_picture=True)
+    figure = await pictures.get_evidence(request, service.parts[id_], as_picture=True)
     return Response(figure, media_type="image/png")
 
 
 @router.get("/parts/{id_}/evidence.json", responses=PICTURE)
 async def part_evidence(id_: str, request: Request, service: Known) -> Response:
     """The same in numbers, each patch with a small picture."""
-    facts = await pictures.get_evidence(request, service, service.parts[id_])
+    facts = await pictures.get_evidence(request, service.parts[id_])
     return Response(facts, media_type="application/json")
 
 
@@ -279,7 +280,7 @@ async def all_verdicts(
 ) -> Response:
     """Every verdict that was given, the oldest first: JSON lines, CSV or Parquet."""
     if service.record is None:
-        raise unknown("record: the service was started without one")
+        raise Refused(404, "there is no record: the service was started without one")
     pieces = EXPORTS[format](verdicts(service.record.path, since, until, model, verdict, limit))
     name = {"Content-Disposition": f'attachment; filename="verdicts.{format}"', "Cache-Control": "no-store"}
     first = await asyncio.to_thread(next, pieces, b"")  # what can be wrong is so before anything is answered
