@@ -232,17 +232,12 @@ def rates(calibration: Calibration, recent: Sequence[float]) -> list[Rate]:
     ]
 
 
-def body(kinds: Mapping[str, Any], *binary: str) -> dict[str, Any]:
-    """The body of a request for the OpenAPI document: media types with their classes, and others that are binary."""
+def taking(kind: Any, *binary: str, media: str = "application/json") -> dict[str, Any]:
+    """What a route says of its body, of this class or in one of these binary media types, and of one it refuses."""
     files = {"schema": {"type": "string", "format": "binary"}}
-    content = {media: {"schema": _schema(kind)} for media, kind in kinds.items()} | dict.fromkeys(
-        binary, files
-    )
-    return {"requestBody": {"required": True, "content": content}}
-
-
-def json_body(kind: Any, *binary: str) -> dict[str, Any]:
-    return body({"application/json": kind}, *binary)
+    content = {media: {"schema": _schema(kind)}} | dict.fromkeys(binary, files)
+    body = {"requestBody": {"required": True, "content": content}}
+    return {"openapi_extra": body, "responses": problems(408, 413, 415, 429)}
 
 
 def _schema(kind: Any) -> Any:
@@ -260,10 +255,6 @@ def _schema(kind: Any) -> Any:
     return inlined(schema)
 
 
-def answers(model: Any, *statuses: int, status: int = 200) -> dict[int | str, dict[str, Any]]:
-    """An answer of this shape, and those without a result, each with its sentence."""
-    return {status: {"model": model}} | problems(*statuses)
-
-
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    return {status: {"model": Problem} for status in (401, *statuses)}
+    """Answers without a result, each with its sentence."""
+    return {status: {"model": Problem} for status in statuses}

@@ -119,7 +119,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     loop = asyncio.get_running_loop()
 
     def swapped(served: Served) -> None:
-        service.metrics.swapped(served.name)
+        service.metrics.swaps.labels(served.name).inc()
         loop.call_soon_threadsafe(lambda: service.parts.tell("model", service.facts(served)))
 
     async def look() -> None:
@@ -154,7 +154,7 @@ class Guard:
                 for name, value in HEADERS.items():
                     headers.setdefault(name, value)
                 route = getattr(scope.get("route"), "path", "other")
-                self._service.metrics.answered(route, message["status"])
+                self._service.metrics.requests.labels(route, message["status"]).inc()
             await send(message)
 
         request, answer = Request(scope), self._app
@@ -179,7 +179,7 @@ async def _on_error(request: Request, error: Exception) -> Response:
     service: Service = request.app.state.service
     name = request.path_params.get("name")  # anyone may ask for any: only that of a model is counted
     known = any(served.name == name for served in service.models.served)
-    service.metrics.refused(str(name) if known else "", refused.reason)
+    service.metrics.refused.labels(name if known else "", refused.reason).inc()
     return reply({"error": refused.message}, refused.status, refused.headers)
 
 

@@ -19,7 +19,7 @@ from mhpatchcore.deploy.inbox.proposals import Action, accept, propose
 from mhpatchcore.deploy.inbox.proposals import Request as Asked
 from mhpatchcore.deploy.inbox.versions import ModelChangedError, Version, recover, versions
 from mhpatchcore.deploy.serve import service as serving
-from mhpatchcore.deploy.serve.answers import ModelAnswer, answers, json_body, problems, reply
+from mhpatchcore.deploy.serve.answers import ModelAnswer, problems, reply, taking
 from mhpatchcore.deploy.serve.bodies import as_source, images_of, json_of, kind_of
 from mhpatchcore.deploy.serve.pictures import encoded
 from mhpatchcore.deploy.serve.refusals import Refused
@@ -30,6 +30,7 @@ from mhpatchcore.errors import UserError
 from mhpatchcore.report.drawing import SCREEN, screen_pixels
 from mhpatchcore.runtime.texts import without_paths
 
+STATUSES = (401, 404, 409, 422, 428, 503)
 LARGEST_ID = 2**63 - 1  # of SQLite
 
 
@@ -118,10 +119,12 @@ class VersionsAnswer(BaseModel):
     changes: list[Change]
 
 
-router = APIRouter(prefix="/v1", tags=["inbox"], dependencies=[Depends(check_token)])
+router = APIRouter(
+    prefix="/v1", tags=["inbox"], dependencies=[Depends(check_token)], responses=problems(*STATUSES)
+)
 
 
-@router.get("/inbox", responses=answers(list[Labelled]))
+@router.get("/inbox", response_model=list[Labelled])
 async def labelled(service: Known, model: str | None = None, label: Label | None = None) -> Response:
     """Labelled parts, the newest first."""
     parts = await to_thread(lambda: service.models.inbox.parts(model, label))
@@ -129,10 +132,7 @@ async def labelled(service: Known, model: str | None = None, label: Label | None
 
 
 @router.post(
-    "/inbox",
-    status_code=201,
-    responses=answers(Labelled, 404, 409, 413, 415, 422, status=201),
-    openapi_extra=json_body(Labelling, "image/png", "image/jpeg"),
+    "/inbox", status_code=201, response_model=Labelled, **taking(Labelling, "image/png", "image/jpeg")
 )
 async def add(
     request: Request,
@@ -163,13 +163,13 @@ async def add(
     return reply(_labelled(service, kept), 201)
 
 
-@router.get("/inbox/{id_}", responses=answers(Labelled, 404))
+@router.get("/inbox/{id_}", response_model=Labelled)
 async def one(id_: int, service: Known) -> Response:
     """A labelled part."""
     return reply(_labelled(service, await to_thread(lambda: service.models.inbox.part(_known(id_)))))
 
 
-@router.get("/inbox/{id_}/image.jpg", response_class=Response, responses=problems(404))
+@router.get("/inbox/{id_}/image.jpg", response_class=Response)
 async def image(
     id_: int, service: Known, longest: Annotated[int, Query(ge=16, le=4096)] = SCREEN
 ) -> Response:
@@ -185,9 +185,7 @@ async def image(
     return Response(await to_thread(drawn), media_type="image/jpeg")
 
 
-@router.patch(
-    "/inbox/{id_}", responses=answers(Labelled, 404, 413, 415, 422), openapi_extra=json_body(Correction)
-)
+@router.patch("/inbox/{id_}", response_model=Labelled, **taking(Correction))
 async def correct(id_: int, request: Request, service: Known) -> Response:
     """Correct a label, or a note."""
     asked = await json_of(request, Correction)
@@ -196,14 +194,14 @@ async def correct(id_: int, request: Request, service: Known) -> Response:
     return reply(_labelled(service, part))
 
 
-@router.delete("/inbox/{id_}", status_code=204, response_class=Response, responses=problems(404, 422, 503))
+@router.delete("/inbox/{id_}", status_code=204, response_class=Response)
 async def withdraw(id_: int, service: Known, who: str = "", note: str = "") -> Response:
     """Take a label back. What was said stays on record, and another label brings the part back."""
     await to_thread(lambda: service.models.inbox.withdraw(_known(id_), who=who, note=note))
     return Response(status_code=204)
 
 
-@router.get("/inbox/{id_}/statements", responses=answers(list[Statement], 404, 503))
+@router.get("/inbox/{id_}/statements", response_model=list[Statement])
 async def statements(id_: int, service: Known) -> Response:
     """All that was said of a part, the newest first; a label that is null took back the one before."""
     return reply(await to_thread(lambda: service.models.inbox.statements(_known(id_))))
@@ -234,25 +232,20 @@ def _known(id_: int) -> int:
     return id_
 
 
-@router.post(
-    "/models/{name}/preview",
-    status_code=202,
-    responses=answers(JobAnswer, 404, 413, 415, 422, status=202),
-    openapi_extra=json_body(Asked),
-)
+@router.post("/models/{name}/preview", status_code=202, response_model=JobAnswer, **taking(Asked))
 async def preview(name: str, request: Request, service: Known) -> Response:
     """Propose a change of a model and see what it would do to every labelled part. Nothing is written yet."""
     served = service.models[name]
     return _job(service.jobs.start(served.path, await json_of(request, Asked)), 202)
 
 
-@router.get("/jobs/{id_}", responses=answers(JobAnswer, 404))
+@router.get("/jobs/{id_}", response_model=JobAnswer)
 async def job(id_: str, service: Known) -> Response:
     """How far a proposal is, and what it would do once that is known."""
     return _job(await to_thread(lambda: service.jobs.job(id_)))
 
 
-@router.post("/jobs/{id_}/accept", responses=answers(JobAnswer, 404, 409, 503))
+@router.post("/jobs/{id_}/accept", response_model=JobAnswer)
 async def accept_job(id_: str, service: Known) -> Response:
     """Put a proposed model into service; the former one is kept."""
     accepted = await to_thread(lambda: service.jobs.accept(id_))
@@ -260,17 +253,13 @@ async def accept_job(id_: str, service: Known) -> Response:
     return _job(accepted)
 
 
-@router.post("/jobs/{id_}/discard", responses=answers(JobAnswer, 404))
+@router.post("/jobs/{id_}/discard", response_model=JobAnswer)
 async def discard(id_: str, service: Known) -> Response:
     """Forget a proposal; one that is being made stops."""
     return _job(await to_thread(lambda: service.jobs.discard(id_)))
 
 
-@router.put(
-    "/models/{name}/threshold",
-    responses=answers(ModelAnswer | PreviewAnswer, 404, 409, 413, 415, 422, 428, 503),
-    openapi_extra=json_body(Threshold),
-)
+@router.put("/models/{name}/threshold", response_model=ModelAnswer | PreviewAnswer, **taking(Threshold))
 async def set_threshold(name: str, request: Request, service: Known) -> Response:
     """Set another rate of false alarms, instead of the model that you have seen; the former one is kept.
 
@@ -289,7 +278,7 @@ async def set_threshold(name: str, request: Request, service: Known) -> Response
     return reply(service.facts(service.models[name]))
 
 
-@router.get("/models/{name}/choices", responses=answers(list[Choice], 404, 503))
+@router.get("/models/{name}/choices", response_model=list[Choice])
 async def all_choices(name: str, service: Known) -> Response:
     """The usual rates of false alarms and the one in use: thresholds, and how many labelled defects each finds.
 
@@ -304,7 +293,7 @@ async def all_choices(name: str, service: Known) -> Response:
     return reply(await to_thread(found))
 
 
-@router.get("/models/{name}/versions", responses=answers(VersionsAnswer, 404, 503))
+@router.get("/models/{name}/versions", response_model=VersionsAnswer)
 async def all_versions(name: str, service: Known) -> Response:
     """The model in use and the earlier ones, the highest number first; and who changed it when."""
     path, journal = service.models[name].path, service.models.inbox.journal
@@ -316,11 +305,7 @@ async def all_versions(name: str, service: Known) -> Response:
     return reply(await to_thread(found))
 
 
-@router.post(
-    "/models/{name}/undo",
-    responses=answers(Version, 404, 409, 413, 415, 422, 428, 503),
-    openapi_extra=json_body(Undo),
-)
+@router.post("/models/{name}/undo", response_model=Version, **taking(Undo))
 async def undo(name: str, request: Request, service: Known) -> Response:
     """Go back to an earlier version, or without one to that which the model in use was made from; that one is kept.
 

@@ -183,7 +183,7 @@ class Service:
         await asyncio.to_thread(lambda: sent.sha256)
         seconds = {"queue": waited, "decode": 0.0, "compute": 0.0}
         answer = part_answer(sent, served, refused, seconds, trial)
-        self.metrics.refused(served.name, refused.reason)
+        self.metrics.refused.labels(served.name, refused.reason).inc()
         return self._added(served, Part(answer, Sent(b"", sent.name, sent.part), refused=refused), sent)
 
     def _added(self, served: Served, part: Part, sent: Sent) -> Part:

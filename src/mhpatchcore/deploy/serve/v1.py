@@ -35,7 +35,11 @@ MEDIA = {
     "jsonl": "application/jsonl",
     "parquet": "application/vnd.apache.parquet",
 }
-PICTURE = answers.problems(404, 422, 429, 503)
+PICTURE = answers.problems(429)
+FILES = ("image/png", "image/jpeg", "application/octet-stream")
+IMAGES = answers.taking(answers.Images, *FILES, media="multipart/form-data") | {
+    "responses": {one: {"model": answers.RejectedAnswer} for one in (408, 413, 415, 422, 429, 500, 503)}
+}
 log = logging.getLogger("mhpatchcore")
 
 
@@ -72,30 +76,28 @@ def rejected(part: Part) -> Response:
     return reply(told, part.refused.status, part.refused.headers)
 
 
-router = APIRouter(prefix="/v1", tags=["v1"], dependencies=[Depends(check_token)])
+router = APIRouter(
+    prefix="/v1",
+    tags=["v1"],
+    dependencies=[Depends(check_token)],
+    responses=answers.problems(401, 404, 422, 503),
+)
 
 
-@router.get("/models", responses=answers.answers(list[answers.ModelAnswer]))
+@router.get("/models", response_model=list[answers.ModelAnswer])
 async def models(service: Known) -> Response:
     """All models in service."""
     return reply([service.facts(served) for served in service.models.served])
 
 
-@router.get("/models/{name}", responses=answers.answers(answers.ModelAnswer, 404))
+@router.get("/models/{name}", response_model=answers.ModelAnswer)
 async def model(name: str, service: Known) -> Response:
     """One model, with its history, its settings, and the scores that its threshold comes from."""
     served = service.models[name]
     return reply(service.facts(served) | answers.model_details(served))
 
 
-@router.post(
-    "/models/{name}/score",
-    responses=answers.answers(answers.ScoreAnswer)
-    | {status: {"model": answers.RejectedAnswer} for status in (404, 408, 413, 415, 422, 429, 500, 503)},
-    openapi_extra=answers.body(
-        {"multipart/form-data": answers.Images}, "image/png", "image/jpeg", "application/octet-stream"
-    ),
-)
+@router.post("/models/{name}/score", response_model=answers.ScoreAnswer, **IMAGES)
 async def score(
     name: str,
     request: Request,
@@ -165,7 +167,7 @@ def _verdict_headers(part: Part) -> dict[str, str]:
     return {header: str(part.answer[name]) for name, header in names.items() if part.answer[name] is not None}
 
 
-@router.get("/models/{name}/rates", responses=answers.answers(list[answers.Rate], 404))
+@router.get("/models/{name}/rates", response_model=list[answers.Rate])
 async def rates(name: str, service: Known) -> Response:
     """What other rates of false alarms would mean, on the calibration scores and on the last parts."""
     served = service.models[name]
@@ -173,7 +175,7 @@ async def rates(name: str, service: Known) -> Response:
     return reply(await asyncio.to_thread(answers.rates, calibration, recent))
 
 
-@router.get("/models/{name}/drift", responses=answers.problems(404))
+@router.get("/models/{name}/drift")
 async def drift(name: str, service: Known) -> Response:
     """The last parts against those of the calibration: have the scores changed, or how the camera sees them?"""
     served, metrics = service.models[name], service.metrics
@@ -182,16 +184,14 @@ async def drift(name: str, service: Known) -> Response:
     return reply(told | {"scores": metrics.scores(served), "camera": metrics.camera(served).to_json()})
 
 
-@router.get(
-    "/models/{name}/reference.jpg", response_class=Response, responses=answers.problems(404, 422, 429, 503)
-)
+@router.get("/models/{name}/reference.jpg", response_class=Response, responses=answers.problems(429))
 async def reference(name: str, request: Request, service: Known) -> Response:
     """A typical image of those that were learnt, to be looked at beside one of the last parts."""
     picture = await pictures.get_reference(request, service.models[name])
     return Response(picture, media_type="image/jpeg")
 
 
-@router.get("/parts", responses=answers.answers(list[answers.PartAnswer]))
+@router.get("/parts", response_model=list[answers.PartAnswer])
 async def parts(
     service: Known,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
@@ -232,7 +232,7 @@ async def part_evidence(id_: str, request: Request, service: Known) -> Response:
     return Response(facts, media_type="application/json")
 
 
-@router.get("/parts/{id_}", responses=answers.answers(answers.PartAnswer, 404))
+@router.get("/parts/{id_}", response_model=answers.PartAnswer)
 async def one_part(id_: str, service: Known) -> Response:
     """One of the last parts."""
     return reply(service.parts[id_].answer)
@@ -243,7 +243,7 @@ def _kept(content: bytes, kind: str) -> Response:
     return Response(content, media_type=kind, headers={"Cache-Control": "private, max-age=3600, immutable"})
 
 
-@router.get("/events", response_class=StreamingResponse, responses=answers.problems(429, 503))
+@router.get("/events", response_class=StreamingResponse, responses=answers.problems(429))
 async def events(service: Known) -> StreamingResponse:
     """Server-sent events: `part` for every part that is scored from now on, `model` for every model that is swapped."""
     if service.parts.listeners >= MOST_LISTENERS:
@@ -266,7 +266,7 @@ async def _stream(service: Service) -> AsyncIterator[str]:
             yield event
 
 
-@router.get("/verdicts", response_class=Response, responses=answers.problems(404, 422, 507))
+@router.get("/verdicts", response_class=Response, responses=answers.problems(507))
 async def all_verdicts(
     service: Known,
     format: Literal["csv", "jsonl", "parquet"] = "jsonl",

@@ -22,7 +22,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from pydantic_core import to_json
 
 from mhpatchcore import __version__
-from mhpatchcore.deploy.serve.answers import DEADLINE, Problem, json_body, problems, reply
+from mhpatchcore.deploy.serve.answers import DEADLINE, Problem, problems, reply, taking
 from mhpatchcore.deploy.serve.bodies import Sent, body_of
 from mhpatchcore.deploy.serve.pool import Deadline, Limits
 from mhpatchcore.deploy.serve.refusals import Refused, described
@@ -92,7 +92,7 @@ async def ready(service: Known) -> Response:
     return reply({"ready": not closing}, 503 if closing else 200)
 
 
-@models.get("", responses=problems(404))
+@models.get("")
 async def metadata(name: str, service: Known) -> Response:
     """Inputs and outputs of a model."""
     window = service.models[name].detector.config.views[0].window
@@ -105,17 +105,13 @@ async def metadata(name: str, service: Known) -> Response:
     return reply(told | {"inputs": [image], "outputs": outputs})
 
 
-@models.get("/ready", responses=problems(404))
+@models.get("/ready")
 async def model_ready(name: str, service: Known) -> Response:
     """Whether a model is loaded."""
     return reply({"name": service.models[name].name, "ready": True})
 
 
-@models.post(
-    "/infer",
-    responses=problems(400, 404, 408, 413, 415, 422, 429, 500, 503),
-    openapi_extra=json_body(Inference, "application/octet-stream"),
-)
+@models.post("/infer", **taking(Inference, "application/octet-stream"))
 async def infer(
     name: str,
     request: Request,
@@ -259,12 +255,17 @@ def _packed(values: Array, datatype: str) -> bytes:
     return b"".join(struct.pack("<I", len(text)) + text.encode() for text in values)
 
 
-router = APIRouter(prefix="/v2", tags=["v2"], dependencies=[Depends(check_token)])
+router = APIRouter(
+    prefix="/v2",
+    tags=["v2"],
+    dependencies=[Depends(check_token)],
+    responses=problems(400, 401, 404, 422, 500, 503),
+)
 router.include_router(models, prefix="/models/{name}")
 router.include_router(models, prefix="/models/{name}/versions/1", include_in_schema=False)
 
 
-@router.get("", responses=problems())
+@router.get("")
 async def server() -> Response:
     """Name, version and extensions of the server."""
     return reply({"name": "mhpatchcore", "version": __version__, "extensions": ["binary_tensor_data"]})
