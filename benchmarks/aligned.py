@@ -26,7 +26,8 @@ from mhpatchcore.inputs.views import Box, Geometry
 from mhpatchcore.metric.distances import distances_to_nearest
 from mhpatchcore.result import Result
 from mhpatchcore.runtime.arrays import Array, Floats
-from mhpatchcore.runtime.parallel import available_cores, one_blas_thread
+from mhpatchcore.runtime.parallel import one_blas_thread
+from mhpatchcore.runtime.system import available_cores
 from mhpatchcore.scoring.maps import ViewScores
 
 EDGE = 80  # pixels

@@ -22,7 +22,8 @@ from benchmarks.one_fit import measured_fit
 from benchmarks.timing import interleaved, medians, ratio
 from mhpatchcore import Detector, Execution
 from mhpatchcore.runtime.costs import Costs, Phase, cpu_seconds
-from mhpatchcore.runtime.parallel import available_cores, ordered_map
+from mhpatchcore.runtime.parallel import ordered_map
+from mhpatchcore.runtime.system import available_cores
 
 DIFFERENT = 8  # prepared views that take turns: those of all images would fill the memory
 COLUMNS = {

@@ -19,8 +19,7 @@ from PIL import Image
 from benchmarks.commands import Row, answer_of, listed, parser_of, shown, write_json
 from mhpatchcore import Config, Detector, Execution
 from mhpatchcore.runtime.costs import Costs
-from mhpatchcore.runtime.parallel import share_one_heap
-from mhpatchcore.runtime.system import own_peak
+from mhpatchcore.runtime.system import own_peak, share_one_heap
 
 HEIGHT, WIDTH = 9000, 12000
 COLUMNS = {

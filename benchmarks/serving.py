@@ -39,7 +39,7 @@ from benchmarks.commands import Row, integers, parser_of, shown, write_json
 from benchmarks.serving_clients import ask, asked, cpu_of, resident, service, steady
 from mhpatchcore import Detector
 from mhpatchcore.inputs.places import images_below
-from mhpatchcore.runtime.parallel import available_cores
+from mhpatchcore.runtime.system import available_cores
 
 RATES = (0.05, 0.2)  # of the two models that replace each other
 THROUGHPUT = {

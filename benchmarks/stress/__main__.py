@@ -21,7 +21,7 @@ from benchmarks.stress.record_faults import COMMAND as RECORD
 from benchmarks.stress.record_faults import run_record_faults
 from benchmarks.stress.sinks import COMMAND as SINKS
 from benchmarks.stress.sinks import run_sink_faults
-from mhpatchcore.runtime.parallel import available_cores
+from mhpatchcore.runtime.system import available_cores
 
 FAMILIES = {
     module.FAMILY.name: module.FAMILY for module in (images, models, networks, weights, configurations)

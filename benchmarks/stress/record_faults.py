@@ -23,7 +23,7 @@ from benchmarks.stress.faults import KINDS, Struck, compiled_shim
 from mhpatchcore.deploy import record as recording
 from mhpatchcore.deploy.record import FILE, Keeping, Record, verdicts
 from mhpatchcore.errors import UserError
-from mhpatchcore.inputs.camera import MEASURES
+from mhpatchcore.inputs.loading import MEASURES
 
 COMMAND, ROOT, VERDICTS = "record", "recorded", 3
 IMAGE = bytes(20_000)

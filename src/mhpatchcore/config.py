@@ -12,9 +12,8 @@ from typing import Any, NamedTuple, get_type_hints
 
 from mhpatchcore.errors import UserError
 from mhpatchcore.inputs.regions import Roi, parse_roi
-from mhpatchcore.inputs.turns import AUTO as AUGMENT_AUTO
-from mhpatchcore.inputs.turns import TURNS
-from mhpatchcore.inputs.views import View
+from mhpatchcore.inputs.views import AUTO as AUGMENT_AUTO
+from mhpatchcore.inputs.views import TURNS, View
 from mhpatchcore.inputs.window import AUTO, EIGHT_BIT, Window, parse_window
 from mhpatchcore.metric.shrinkage import parse_shrinkage
 

@@ -15,7 +15,7 @@ import numpy as np
 from PIL import Image
 
 from mhpatchcore.errors import UserError
-from mhpatchcore.inputs.camera import MEASURES
+from mhpatchcore.inputs.loading import MEASURES
 from mhpatchcore.inputs.regions import Area, Extent
 from mhpatchcore.inputs.sources import GivenImage, ImageLike, single_image
 from mhpatchcore.inputs.window import Window

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mhpatchcore.errors import UserError
-from mhpatchcore.inputs.camera import MEASURES
+from mhpatchcore.inputs.loading import MEASURES
 from mhpatchcore.result import Result
 from mhpatchcore.runtime.files import atomic_path, import_parquet, write_csv, write_text
 from mhpatchcore.runtime.texts import encodable

@@ -34,7 +34,7 @@ from mhpatchcore.deploy.record import (
     verdicts,
 )
 from mhpatchcore.errors import UserError
-from mhpatchcore.inputs.camera import MEASURES
+from mhpatchcore.inputs.loading import MEASURES
 
 REGION = {"box": [1, 2, 3, 4], "area": 4, "peak": 2.5, "peak_at": [1, 2]}
 

@@ -12,7 +12,7 @@ from same_model import assert_same_model
 
 from mhpatchcore import Config, Detector, Execution
 from mhpatchcore.fitting.augmenting import MOST_IMAGES, to_be_tried
-from mhpatchcore.inputs.turns import EVERY_TURN, TURNS
+from mhpatchcore.inputs.views import EVERY_TURN, TURNS
 
 SIDE = 96
 SMALL = Config(sizes=SIDE, K=300, m_c=64, layers=("block2", "block4"), chunk_images=4)

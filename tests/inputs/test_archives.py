@@ -15,7 +15,7 @@ from pictures import picture
 from PIL import Image
 
 from mhpatchcore.errors import ImageError, UserError
-from mhpatchcore.inputs import archives
+from mhpatchcore.inputs import files
 from mhpatchcore.inputs.loading import load_pixels
 from mhpatchcore.inputs.places import images_below, is_there
 from mhpatchcore.inputs.sources import content_hash, gather, list_images, single_image
@@ -130,7 +130,7 @@ def test_unusual_compression_and_encryption_are_refused(folder: Path) -> None:
 
 def test_a_member_that_claims_to_be_huge_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     archive = zipped(folder)
-    monkeypatch.setattr(archives, "MOST_BYTES", 100)
+    monkeypatch.setattr(files, "MOST_BYTES", 100)
     with pytest.raises(ImageError, match=r"2\.png takes .* GB, .*unpack it"):
         content_hash(archive / "2.png")
 

@@ -21,7 +21,7 @@ import sys, warnings
 from mhpatchcore.inputs.loading import decoding_bytes, load_views
 from mhpatchcore.inputs.views import View
 from mhpatchcore.inputs.window import Window
-from mhpatchcore.runtime.parallel import share_one_heap
+from mhpatchcore.runtime.system import share_one_heap
 from mhpatchcore.runtime.system import current_rss, own_peak, reset_peak
 warnings.simplefilter("ignore")
 share_one_heap()

@@ -16,9 +16,10 @@ from PIL import Image
 from mhpatchcore.errors import ImageError, UserError
 from mhpatchcore.inputs.decode import header_of
 from mhpatchcore.inputs.loading import load_pixels
+from mhpatchcore.inputs.pixels import frames, video_frames
 from mhpatchcore.inputs.places import is_there
-from mhpatchcore.inputs.sequences import Replay, frames, video_frames
 from mhpatchcore.inputs.sources import content_hash, each_image, fetched, gather, list_images, single_image
+from mhpatchcore.runtime.parallel import Replay
 
 
 @pytest.fixture

@@ -16,9 +16,9 @@ from mhpatchcore.cli.ranks import rank_images, write_ranks
 from mhpatchcore.errors import ImageError, UserError
 from mhpatchcore.inputs.datasets import load_stacks
 from mhpatchcore.inputs.decode import decoded, header_of
-from mhpatchcore.inputs.files import frames_of, stack_name
+from mhpatchcore.inputs.files import frames_of
 from mhpatchcore.inputs.loading import load_pixels
-from mhpatchcore.inputs.places import is_there, stacked
+from mhpatchcore.inputs.places import is_there, stack_name, stacked
 from mhpatchcore.inputs.sources import content_hash, gather, list_images, single_image
 
 FRAMES = tuple(np.ascontiguousarray(picture()[:, :, i]) for i in range(3))

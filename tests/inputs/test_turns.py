@@ -7,8 +7,7 @@ import pytest
 
 from mhpatchcore.inputs.loading import load_image
 from mhpatchcore.inputs.regions import parse_roi
-from mhpatchcore.inputs.turns import EVERY_TURN, PLAIN, TURNS, Turn
-from mhpatchcore.inputs.views import View
+from mhpatchcore.inputs.views import EVERY_TURN, PLAIN, TURNS, Turn, View
 
 FLIPS = TURNS["flips"]
 

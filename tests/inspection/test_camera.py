@@ -14,8 +14,7 @@ from PIL import Image, ImageFilter
 from small_detector import small_detector, vials
 
 from mhpatchcore import Detector
-from mhpatchcore.inputs.camera import MEASURES, image_measures
-from mhpatchcore.inputs.loading import load_image
+from mhpatchcore.inputs.loading import MEASURES, image_measures, load_image
 from mhpatchcore.inputs.regions import parse_roi
 from mhpatchcore.inputs.views import View
 from mhpatchcore.inspection.drift import camera_drift

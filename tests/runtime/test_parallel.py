@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from mhpatchcore.runtime.parallel import Memoised, available_cores, one_blas_thread, ordered_map
+from mhpatchcore.runtime.parallel import Memoised, one_blas_thread, ordered_map
+from mhpatchcore.runtime.system import available_cores
 
 
 def blas_threads() -> list[int]:

@@ -10,13 +10,20 @@ from pathlib import Path
 import mhpatchcore
 
 HIDDEN = """
-import builtins, os, pathlib, signal, sys
+import builtins, ctypes, os, pathlib, signal, sys
 for name in ("fcntl", "resource"):
     sys.modules[name] = None  # importing it fails
-for name in ("geteuid", "getuid", "fchmod", "fchown", "chown", "sched_getaffinity", "memfd_create", "sysconf"):
+for name in ("geteuid", "getuid", "fchmod", "fchown", "chown", "sched_getaffinity", "memfd_create", "sysconf",
+             "preadv", "pread"):
     if hasattr(os, name):
         delattr(os, name)
 del signal.SIGHUP
+library = ctypes.CDLL
+def load(name, *given, **more):
+    if name is None:
+        raise TypeError("argument of type 'NoneType' is not iterable")  # as on Windows
+    return library(name, *given, **more)
+ctypes.CDLL = load
 read = pathlib.Path.read_text
 def read_text(self, *given, **more):
     if str(self).startswith("/proc/"):

@@ -18,7 +18,7 @@ from mhpatchcore.backbone.weights import ARCHITECTURES, load_weights
 from mhpatchcore.errors import UserError, WeightsError
 from mhpatchcore.runtime.arrays import Array
 from mhpatchcore.runtime.files import atomic_path, write_text
-from mhpatchcore.runtime.parallel import give_back
+from mhpatchcore.runtime.system import give_back
 
 
 def load_named(

@@ -25,7 +25,7 @@ from mhpatchcore.inputs.regions import Roi
 from mhpatchcore.inputs.sources import ImageLike, spread
 from mhpatchcore.inputs.views import View
 from mhpatchcore.runtime.arrays import Array
-from mhpatchcore.runtime.parallel import give_back
+from mhpatchcore.runtime.system import give_back
 
 RANGE_IMAGES = 32
 OPERATORS = ["Conv", "Add", "Relu", "Clip", "MaxPool"]

@@ -13,7 +13,7 @@ import numpy as np
 from mhpatchcore.backbone.device import providers
 from mhpatchcore.errors import WeightsError, in_one_line
 from mhpatchcore.runtime.arrays import Array, Floats, resized
-from mhpatchcore.runtime.parallel import available_cores, give_back
+from mhpatchcore.runtime.system import available_cores, give_back
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from mhpatchcore.backbone.session import aligned_rows
-from mhpatchcore.inputs.turns import EVERY_TURN, Turn
-from mhpatchcore.inputs.views import Geometry
+from mhpatchcore.inputs.views import EVERY_TURN, Geometry, Turn
 from mhpatchcore.runtime.arrays import Array, Floats, Indices, Mask
 from mhpatchcore.runtime.store import Store
 

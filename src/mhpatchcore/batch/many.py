@@ -25,7 +25,7 @@ from mhpatchcore.errors import ImageWarning, ModelFileError, UserError, in_one_l
 from mhpatchcore.fitting.execution import Execution, Executor, Threads, silent
 from mhpatchcore.inputs.datasets import GOOD
 from mhpatchcore.inputs.files import absolute_name, states_of
-from mhpatchcore.inputs.places import SUFFIXES, has_suffix
+from mhpatchcore.inputs.places import SUFFIXES, suffix_of
 from mhpatchcore.inputs.sources import gather
 from mhpatchcore.model.file import load
 from mhpatchcore.report.drawing import screen_pixels
@@ -111,7 +111,7 @@ def _products_of(folder: Path) -> list[Product]:
 
 def _products_at(url: str) -> list[Product]:
     top = url.rstrip("/")
-    below = [one[len(top) + 1 :] for one in files_below(url) if has_suffix(one, SUFFIXES)]
+    below = [one[len(top) + 1 :] for one in files_below(url) if suffix_of(one) in SUFFIXES]
     names = sorted({one.partition("/")[0] for one in below if "/" in one})
     found = []
     for name in names:

@@ -26,7 +26,7 @@ from mhpatchcore.errors import ImageError
 from mhpatchcore.fitting.execution import Execution, Executor, Threads
 from mhpatchcore.inputs.sources import ImageLike
 from mhpatchcore.result import Result
-from mhpatchcore.runtime.parallel import available_cores
+from mhpatchcore.runtime.system import available_cores
 from mhpatchcore.runtime.texts import parse_size
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from mhpatchcore.calibration.choices import Choice, better_choice, cautions, choices, share
 from mhpatchcore.cli.console import counted, printable, warn
 from mhpatchcore.detector import Detector
-from mhpatchcore.inputs.turns import TURNS
+from mhpatchcore.inputs.views import TURNS
 from mhpatchcore.model.history import Event
 from mhpatchcore.runtime.urls import shown
 

@@ -28,7 +28,7 @@ from mhpatchcore.detector import Detector, Study
 from mhpatchcore.fitting.budget import Estimate
 from mhpatchcore.fitting.checks import ImageChecks, Suspect, parse_exclusion
 from mhpatchcore.runtime.costs import Costs
-from mhpatchcore.runtime.parallel import share_one_heap
+from mhpatchcore.runtime.system import share_one_heap
 from mhpatchcore.runtime.texts import format_bytes
 from mhpatchcore.runtime.urls import shown
 

@@ -13,7 +13,7 @@ from mhpatchcore.cli.command import Answer, Run, command
 from mhpatchcore.cli.console import counted, printable, warn
 from mhpatchcore.cli.paths import check_folder
 from mhpatchcore.config import Config
-from mhpatchcore.runtime.parallel import share_one_heap
+from mhpatchcore.runtime.system import share_one_heap
 from mhpatchcore.runtime.urls import shown
 
 SUMMARY = "summary.html"

@@ -18,7 +18,7 @@ from mhpatchcore.cli.console import warn
 from mhpatchcore.cli.paths import check_file
 from mhpatchcore.detector import Detector
 from mhpatchcore.errors import ImageError, UserError
-from mhpatchcore.inputs.camera import MEASURES
+from mhpatchcore.inputs.loading import MEASURES
 from mhpatchcore.inputs.sources import list_images
 from mhpatchcore.inspection.drift import SIGNIFICANCE, CameraDrift, Drift, camera_drift, compare, typical_file
 from mhpatchcore.runtime.arrays import Array, Doubles

@@ -9,8 +9,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from mhpatchcore.errors import ModelFileError, UserError, in_one_line
+from mhpatchcore.inputs.files import is_video
+from mhpatchcore.inputs.pixels import video_frames
 from mhpatchcore.inputs.places import SUFFIXES, may_exist, stacked
-from mhpatchcore.inputs.sequences import is_video, video_frames
 from mhpatchcore.model.file import document_of
 from mhpatchcore.model.history import OtherProductError, differ
 from mhpatchcore.runtime.urls import check_writable, shown, url_of

@@ -16,8 +16,8 @@ from mhpatchcore.cli.console import counted
 from mhpatchcore.cli.paths import check_folder, given_images
 from mhpatchcore.errors import ImageError, UserError
 from mhpatchcore.inputs.decode import decoded
-from mhpatchcore.inputs.files import folder_of, matched
 from mhpatchcore.inputs.pixels import gray_values
+from mhpatchcore.inputs.places import folder_of, matched
 from mhpatchcore.inputs.sources import ImageLike, describe, list_images
 from mhpatchcore.runtime.arrays import Array
 from mhpatchcore.runtime.files import atomic_path
@@ -77,7 +77,7 @@ def _by_folder(given: Sequence[Path], every: int) -> dict[str, list[str]]:
 def _by_name(folders: Sequence[Path]) -> dict[str, list[str]]:
     """The frames of each part, by their common name."""
     places = [str(folder) for folder in folders]
-    names = matched(places, lambda place: [str(one) for one in list_images(place)])
+    names = matched(places)
     return {
         Path(name).with_suffix("").as_posix(): [str(folder_of(place) / name) for place in places]
         for name in names

@@ -67,7 +67,7 @@ def watch(
     from mhpatchcore.deploy.serve.registry import Registry
     from mhpatchcore.deploy.watch import Line, Watch, outbox_for_one, services
     from mhpatchcore.deploy.watch.status import Status, answering
-    from mhpatchcore.runtime.parallel import available_cores
+    from mhpatchcore.runtime.system import available_cores
 
     name = model.rstrip("/").rpartition("/")[2].removesuffix(".mhpc")
     senders = {

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from mhpatchcore.errors import UserError
-from mhpatchcore.inputs.camera import MEASURES
+from mhpatchcore.inputs.loading import MEASURES
 from mhpatchcore.runtime.files import csv_text, import_parquet
 
 log = logging.getLogger("mhpatchcore")

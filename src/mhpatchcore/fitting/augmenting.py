@@ -22,7 +22,7 @@ from mhpatchcore.fitting.banking import metric_at
 from mhpatchcore.fitting.extraction import Extraction
 from mhpatchcore.fitting.tasks import put_metric, whitened
 from mhpatchcore.inputs.sources import spread
-from mhpatchcore.inputs.turns import AUTO, EVERY_TURN, PLAIN, TURNS
+from mhpatchcore.inputs.views import AUTO, EVERY_TURN, PLAIN, TURNS
 from mhpatchcore.metric.distances import distances_to_nearest
 from mhpatchcore.runtime.arrays import Floats
 from mhpatchcore.runtime.store import Store

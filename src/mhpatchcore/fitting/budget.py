@@ -20,8 +20,7 @@ from mhpatchcore.fitting.execution import Execution
 from mhpatchcore.fitting.extraction import number_of_views
 from mhpatchcore.inputs.loading import largest_decoding
 from mhpatchcore.inputs.sources import ImageLike
-from mhpatchcore.runtime.parallel import available_cores, share_one_heap
-from mhpatchcore.runtime.system import current_rss, own_peak
+from mhpatchcore.runtime.system import available_cores, current_rss, own_peak, share_one_heap
 from mhpatchcore.runtime.texts import format_bytes
 
 HALF, SINGLE, DOUBLE = 2, 4, 8

@@ -21,8 +21,7 @@ from mhpatchcore.fitting.tasks import cut, load_network
 from mhpatchcore.inputs.loading import LoadedImage, load_image
 from mhpatchcore.inputs.regions import Roi
 from mhpatchcore.inputs.sources import ImageLike, content_hash, fetched
-from mhpatchcore.inputs.turns import EVERY_TURN, PLAIN, Turn
-from mhpatchcore.inputs.views import Geometry, Placed, View, whole_view
+from mhpatchcore.inputs.views import EVERY_TURN, PLAIN, Geometry, Placed, Turn, View, whole_view
 from mhpatchcore.model.duplicates import thumbnail
 from mhpatchcore.runtime.arrays import Array, Floats
 from mhpatchcore.runtime.store import Store, entry_key

@@ -19,8 +19,9 @@ from mhpatchcore.errors import ImageWarning, UserError
 from mhpatchcore.fitting.dask_executor import DaskExecutor
 from mhpatchcore.inputs.sources import ImageLike
 from mhpatchcore.runtime.costs import Costs
-from mhpatchcore.runtime.parallel import available_cores, ordered_map
+from mhpatchcore.runtime.parallel import ordered_map
 from mhpatchcore.runtime.store import Store
+from mhpatchcore.runtime.system import available_cores
 from mhpatchcore.runtime.urls import url_of
 
 if TYPE_CHECKING:

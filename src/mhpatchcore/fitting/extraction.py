@@ -23,7 +23,7 @@ from mhpatchcore.fitting.trees import Tree, grown
 from mhpatchcore.inputs.decode import size_of
 from mhpatchcore.inputs.files import absolute_name
 from mhpatchcore.inputs.sources import ImageLike, spread
-from mhpatchcore.inputs.turns import PLAIN
+from mhpatchcore.inputs.views import PLAIN
 from mhpatchcore.metric.moments import Moments
 from mhpatchcore.model.duplicates import SIDE, near_duplicate_groups, near_duplicates
 from mhpatchcore.model.value import Model

@@ -42,8 +42,8 @@ from mhpatchcore.fitting.checks import (
 )
 from mhpatchcore.fitting.execution import Execution
 from mhpatchcore.fitting.extraction import Extraction, extracted, without
-from mhpatchcore.inputs.camera import MEASURES
 from mhpatchcore.inputs.checks import normals_among, odd_images, refuse_defects, seen_headers
+from mhpatchcore.inputs.loading import MEASURES
 from mhpatchcore.inputs.sources import Gathered, ImageLike, Images, gather, spread
 from mhpatchcore.inputs.views import STRIDE, shape_like
 from mhpatchcore.inputs.window import learnt_window
@@ -51,7 +51,7 @@ from mhpatchcore.model.duplicates import SIDE
 from mhpatchcore.model.file import check_can_be_listed
 from mhpatchcore.model.history import Event, checked_product, event, product_of
 from mhpatchcore.model.value import Model, Scale
-from mhpatchcore.runtime.parallel import give_back
+from mhpatchcore.runtime.system import give_back
 from mhpatchcore.scoring.known_defects import NO_DEFECTS, KnownDefects
 from mhpatchcore.scoring.local import spacing_weights
 

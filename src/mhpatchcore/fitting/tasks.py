@@ -21,10 +21,11 @@ from mhpatchcore.backbone.session import Backbone, BackboneInfo
 from mhpatchcore.backbone.stored import StoredView, counting, stored_inside, stored_maps
 from mhpatchcore.bank.patches import Patches, grid_origin
 from mhpatchcore.config import Config
-from mhpatchcore.inputs.turns import AUTO, EVERY_TURN, TURNS, Turn
+from mhpatchcore.inputs.views import AUTO, EVERY_TURN, TURNS, Turn
 from mhpatchcore.metric.whitening import Whitening
-from mhpatchcore.runtime.parallel import Memoised, give_back
+from mhpatchcore.runtime.parallel import Memoised
 from mhpatchcore.runtime.store import Store, entry_key
+from mhpatchcore.runtime.system import give_back
 from mhpatchcore.scoring.score import load_head
 
 Item = TypeVar("Item")

@@ -16,8 +16,7 @@ from mhpatchcore.errors import ImageError, UserError
 from mhpatchcore.inputs.datasets import GOOD, Labels, holds_masks, visa_training, words_of
 from mhpatchcore.inputs.decode import Header, decoded, header_of
 from mhpatchcore.inputs.regions import Polygons, Roi
-from mhpatchcore.inputs.sequences import LazyImage
-from mhpatchcore.inputs.sources import FROM_PYTHON, Gathered, ImageLike, spread
+from mhpatchcore.inputs.sources import FROM_PYTHON, Gathered, ImageLike, LazyImage, spread
 from mhpatchcore.runtime.urls import url_of
 
 TRAIN, TEST = "train", ("test", "ground_truth")

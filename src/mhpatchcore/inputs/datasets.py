@@ -21,8 +21,7 @@ from PIL import ImageOps
 
 from mhpatchcore.errors import ImageError, UserError
 from mhpatchcore.inputs.decode import open_image
-from mhpatchcore.inputs.files import check_frames, stack_name
-from mhpatchcore.inputs.places import images_below
+from mhpatchcore.inputs.places import check_frames, images_below, stack_name
 from mhpatchcore.runtime.arrays import Mask
 
 GOOD = ("good", "ok", "normal")

@@ -18,7 +18,7 @@ import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from mhpatchcore.errors import ImageError, ImageTooLargeError, ImageWarning
-from mhpatchcore.inputs.files import MOST_FRAMES, fetch_file, frames_of, open_bytes
+from mhpatchcore.inputs.files import MOST_FRAMES, fetch_file, frames_of, is_frame, open_bytes
 from mhpatchcore.inputs.pixels import (
     ORIENTATION,
     Depth,
@@ -28,12 +28,12 @@ from mhpatchcore.inputs.pixels import (
     check_tiles,
     deep_pixels,
     depth_of,
+    frame_size,
     is_tiff,
     stacked_values,
     stored_size,
     upright,
 )
-from mhpatchcore.inputs.sequences import frame_size, is_frame
 from mhpatchcore.inputs.sources import ImageLike, describe, fetched
 from mhpatchcore.runtime.arrays import Array
 from mhpatchcore.runtime.parallel import ProcessState
@@ -51,7 +51,10 @@ ARRAY_DEPTHS: dict[str, Depth] = {
     "float32": "float",
     "float64": "float",
 }
-GRAY_MODES, COLOUR_MODES = ("1", "L", "LA", "I", "F"), ("RGB", "RGBA", "CMYK", "LAB")
+# modes of Pillow; a palette holds either, which is not known before it is decoded
+IN_COLOUR = dict.fromkeys(("1", "L", "LA", "I", "F"), False) | dict.fromkeys(
+    ("RGB", "RGBA", "CMYK", "LAB"), True
+)
 ARRAY, VIDEO = "array", "video"
 
 
@@ -99,28 +102,40 @@ def decoded(source: ImageLike, reduced: Callable[[int, int], int] | None = None)
 def header_of(source: ImageLike) -> Header | None:
     """What an image is, without decoding it; None where that cannot be read."""
     try:
-        if not isinstance(source, str | Path):
-            return _header(decoded(source))
-        if is_frame(source):
-            return Header(*frame_size(source), "8-bit", 1, VIDEO, True)
-        names = frames_of(source)
-        if names:
-            first = header_of(names[0])
-            return first and first._replace(frames=len(names))
+        return _header_of(source)
+    except Exception:  # Pillow raises nearly anything
+        return None
+
+
+def _header_of(source: ImageLike) -> Header:
+    if not isinstance(source, str | Path):
+        return _header(decoded(source))
+    if is_frame(source):
+        return Header(*frame_size(source), "8-bit", 1, VIDEO, True)
+    names = frames_of(source)
+    if names:
+        return _header_of(names[0])._replace(frames=len(names))
+    try:
         with open_image(source, whole=False) as image:
             width, height = stored_size(image)
-            depth, frames = depth_of(image), _pages(image)
+            depth, frames, in_colour = depth_of(image), _pages(image), _in_colour(image)
             # a PNG may have it behind its pixels, which would have to be decoded
             known = image.format != "PNG" or "exif" in image.info
             if known and image.getexif().get(ORIENTATION, 1) >= TURNED:
                 width, height = height, width
-            return Header(
-                height, width, depth, frames, f"{image.format} {image.mode}", _in_colour(image.mode)
-            )
+            return Header(height, width, depth, frames, f"{image.format} {image.mode}", in_colour)
     except UnidentifiedImageError:
-        return _header_of_rare_tiff(source)
-    except Exception:  # Pillow raises nearly anything
-        return None
+        return _header(_from_file(source, None), "TIFF")
+
+
+def _header(image: Decoded, stored: str = ARRAY) -> Header:
+    values = image.values
+    in_colour = values.mode == "RGB" if isinstance(values, Image.Image) else values.ndim == 3
+    return Header(image.height, image.width, image.depth, image.frames, stored, in_colour)
+
+
+def _in_colour(image: Image.Image) -> bool | None:
+    return IN_COLOUR.get(image.mode.partition(";")[0])
 
 
 def size_of(source: ImageLike) -> tuple[int, int] | None:
@@ -150,14 +165,13 @@ def open_image(name: str | Path, whole: bool = True) -> Iterator[Image.Image]:
             yield image
 
 
-def _without_limit() -> Callable[[], None]:
-    before = Image.MAX_IMAGE_PIXELS
-    Image.MAX_IMAGE_PIXELS = None
-
-    def restore() -> None:
+@contextmanager
+def _without_limit() -> Iterator[None]:
+    before, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None
+    try:
+        yield
+    finally:
         Image.MAX_IMAGE_PIXELS = before
-
-    return restore
 
 
 _no_limit = ProcessState(_without_limit)
@@ -165,19 +179,25 @@ _no_limit = ProcessState(_without_limit)
 
 def _from_file(name: str | Path, reduced: Callable[[int, int], int] | None) -> Decoded:
     try:
-        with open_image(name) as image:
-            return _from_image(image, name, reduced)
+        try:
+            with open_image(name) as image:
+                return _from_image(image, name, reduced)
+        except (UnidentifiedImageError, UnknownTiffError):
+            if is_tiff(name):
+                return _from_array(by_tifffile(name, MOST_PIXELS), str(name))
+            raise ValueError("it is damaged, or in a format that is not known") from None
     except ImageError:
         raise
-    except (UnidentifiedImageError, UnknownTiffError):
-        return _from_rare_tiff(name)
     except Exception as error:  # Pillow raises nearly anything on damaged files (struct.error, TypeError)
         raise ImageError(f"cannot read image {name}: {error}; replace or remove it") from error
 
 
 def _from_image(image: Image.Image, name: str | Path, reduced: Callable[[int, int], int] | None) -> Decoded:
     if image.format == "PNG":
-        _check_sums(name)
+        with open_image(
+            name
+        ) as again:  # decoding skips the checksums of pixels, and may show others in silence
+            again.verify()
     pages = _pages(image)
     if pages > 1:
         every = []
@@ -206,7 +226,10 @@ def _page(image: Image.Image, name: str | Path, several: bool = False) -> Decode
     depth = depth_of(image)
     if depth == "8-bit":
         ImageOps.exif_transpose(image, in_place=True)  # without a copy, which a large image has no room for
-        shown = _in_known_mode(image.copy() if several else image)
+        if image.mode not in ("L", "RGB"):
+            shown = image.convert("RGB" if _in_colour(image) is not False else "L")
+        else:
+            shown = image.copy() if several else image
         return Decoded(shown, depth, 1, 1, shown.height, shown.width)
     turned = upright(deep_pixels(image, name), image.getexif().get(ORIENTATION, 1))
     return _deep(turned, depth, 1, str(name))
@@ -222,55 +245,7 @@ def _pages(image: Image.Image) -> int:
         image.seek(page)
         kinds.add((image.mode, image.size))
     image.seek(0)
-    mode = image.mode.partition(";")[0]
-    return n if len(kinds) == 1 and mode in GRAY_MODES else 1
-
-
-def _check_sums(name: str | Path) -> None:
-    """Refuse a PNG with a wrong checksum: decoding alone skips those of the pixels, and may show others in silence."""
-    with open_image(name) as image:
-        image.verify()
-
-
-def _in_known_mode(image: Image.Image) -> Image.Image:
-    if image.mode in ("L", "RGB"):
-        return image
-    return image.convert("L" if image.mode in GRAY_MODES else "RGB")
-
-
-def _from_rare_tiff(name: str | Path) -> Decoded:
-    if not is_tiff(name):
-        raise ImageError(
-            f"cannot read image {name}: it is damaged, or in a format that is not known; replace or remove it"
-        )
-    try:
-        return _from_array(by_tifffile(name, MOST_PIXELS), str(name))
-    except ImageError:
-        raise
-    except Exception as error:  # as Pillow does
-        raise ImageError(f"cannot read image {name}: {error}; replace or remove it") from error
-
-
-def _header_of_rare_tiff(source: ImageLike) -> Header | None:
-    try:
-        return _header(_from_rare_tiff(source), "TIFF") if isinstance(source, str | Path) else None
-    except ImageError:
-        return None
-
-
-def _header(image: Decoded, stored: str = ARRAY) -> Header:
-    values = image.values
-    in_colour = values.mode == "RGB" if isinstance(values, Image.Image) else values.ndim == 3
-    return Header(image.height, image.width, image.depth, image.frames, stored, in_colour)
-
-
-def _in_colour(mode: str) -> bool | None:
-    """
-    >>> _in_colour("I;16"), _in_colour("RGBA"), _in_colour("P")
-    (False, True, None)
-    """
-    plain = mode.partition(";")[0]
-    return False if plain in GRAY_MODES else True if plain in COLOUR_MODES else None
+    return n if len(kinds) == 1 and _in_colour(image) is False else 1
 
 
 def _from_array(array: Array, name: str = "") -> Decoded:
@@ -280,10 +255,8 @@ def _from_array(array: Array, name: str = "") -> Decoded:
         raise ImageError(
             f"an image is a path or an array, not {type(array).__name__}: np.asarray may make one of it"
         )
-    if array.size == 0:
-        raise ImageError(f"{which} has pixels; this one is {array.shape}")
     channels = array.shape[2] if array.ndim == 3 else 1
-    if array.dtype.name not in ARRAY_DEPTHS or array.ndim not in (2, 3) or channels > 4:
+    if array.size == 0 or array.dtype.name not in ARRAY_DEPTHS or array.ndim not in (2, 3) or channels > 4:
         raise ImageError(
             f"{which} must be uint8, uint16, float32 or float64, (H, W), (H, W, 3), or (H, W, 2) for a stack; "
             f"this one is {array.dtype} {array.shape}"

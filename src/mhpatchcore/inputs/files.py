@@ -1,38 +1,50 @@
-"""Names of images, and the one place where a name becomes bytes.
+"""From the name of an image to its content.
 
     parts/1.png              a file
     parts.zip/good/1.png     a member of an archive, as if that were a folder
     {cam0,cam1}/1.png        a stack: the frames cam0/1.png and cam1/1.png of one part
-    line.mp4/000120          a frame of a video (`sequences.py`)
+    line.mp4/000120          a frame of a video (`sources.py`)
     s3://bucket/1.png        a file elsewhere; s3://bucket/parts.tar/1.png a member of an archive there
 
-All of them are texts that can be listed, stored in a model and printed, and that lead back to the image.
+All names are texts that can be listed, stored in a model and printed, and that lead back to the image.
+
+Zip and tar archives are read in their place: nothing is unpacked to disk. The table of one is read once; each member is
+then found by its offset, so threads and processes read side by side. The names from a table know where their members
+lie, so that no other process has to read it again.
 """
 
 from __future__ import annotations
 
-import glob
 import io
 import os
 import re
-from collections.abc import Callable, Sequence
-from itertools import takewhile
-from pathlib import Path
-from typing import Any, BinaryIO
+import struct
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path, PurePosixPath
+from typing import Any, BinaryIO, NamedTuple
 
 from mhpatchcore.errors import ImageError, UserError
-from mhpatchcore.inputs import archives
-from mhpatchcore.inputs.sequences import is_frame, is_video
 from mhpatchcore.runtime.parallel import ordered_map
 from mhpatchcore.runtime.urls import READ_ONLY, open_url, read_url, size_and_state, url_of
 
+ARCHIVES = (".zip", ".tar")
+# only from the beginning to the end
+UNREAD_ARCHIVES = (".tgz", ".tbz2", ".txz", ".gz", ".bz2", ".xz", ".zst", ".7z", ".rar")
+MOST_BYTES = 2**30  # of a member: a few kilobytes can claim to unpack to any number of them
+ENCRYPTED = 1  # the flag of a zip's member
+# in a zip before the content: the lengths of the name and of the further fields
+LOCAL_HEADER = struct.Struct("<26xHH")
+NAME_AND_FIELDS = 2048  # bytes of these that are read together with the content
+KEPT_TABLES = 8
 STACK = re.compile(r"(.*?)\{([^{}]*,[^{}]*)\}(.*)", re.DOTALL)
-RANGE = re.compile(r"(.*?)\{(\d+)\.\.(\d+)\}(.*)", re.DOTALL)
-MOST_NAMES = 1_000_000  # that a range stands for
-ASKED_AT_ONCE = 8
-GONE = "gone"
 MOST_FRAMES = 3  # of a stack
-SPECIAL = ("{", "}", ",")  # in the name of a stack
+ASKED_AT_ONCE = 8  # of what lies elsewhere: waiting for an answer takes no core
+GONE = "gone"
+VIDEOS = (".mp4", ".m4v", ".avi", ".mov", ".mkv", ".webm", ".mpg", ".mpeg", ".wmv")
 
 
 class FetchedFile(str):
@@ -49,6 +61,49 @@ class FetchedFile(str):
         return FetchedFile, (str(self), self.content)
 
 
+class Place(NamedTuple):
+    """Where a member lies in its archive; in a zip it has a header before it, and a checksum."""
+
+    offset: int
+    size: int
+    packed: int
+    method: int = zipfile.ZIP_STORED
+    checksum: int | None = None
+
+
+class MemberName(str):
+    """The name of an archive's member that knows where it lies. There may be millions of them."""
+
+    __slots__ = ("archive", "place")
+    archive: Path | str
+    place: Place
+
+    def __new__(cls, archive: Path | str, inside: str, place: Place) -> MemberName:
+        made = super().__new__(cls, f"{archive}/{inside}")
+        made.archive, made.place = archive, place
+        return made
+
+    @property
+    def inside(self) -> str:
+        """The member's name in its archive."""
+        return self[len(str(self.archive)) + 1 :]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return MemberName, (self.archive, self.inside, self.place)
+
+
+def absolute_name(name: str | Path) -> str:
+    """The same image by a name that leads to it from anywhere on this machine."""
+    if isinstance(name, MemberName):
+        return MemberName(absolute(name.archive), name.inside, name.place)
+    return str(absolute(name))
+
+
+def absolute(path: str | Path) -> str | Path:
+    """Absolute, without . and .. but through the links it names; a URL stays."""
+    return url_of(path) or Path(os.path.abspath(path))  # noqa: PTH100 (Path.absolute keeps ..)
+
+
 def fetch_file(name: str | Path) -> str | Path:
     """A file elsewhere together with its content; any other name is returned as it is."""
     url = url_of(name)
@@ -58,93 +113,30 @@ def fetch_file(name: str | Path) -> str | Path:
         return FetchedFile(url, file.read())
 
 
-def absolute_name(name: str | Path) -> str:
-    """The same image by a name that leads to it from anywhere on this machine."""
-    if isinstance(name, archives.MemberName):
-        place = name.archive if isinstance(name.archive, str) else Path(os.path.abspath(name.archive))  # noqa: PTH100
-        return archives.MemberName(place, name.inside, name.member)
-    return url_of(name) or os.path.abspath(name)  # noqa: PTH100 (Path.absolute keeps ..)
-
-
 def open_bytes(name: str | Path, whole: bool = True) -> BinaryIO:
     """The content of a file or of an archive's member, to be read; not as a `whole` if only its beginning is."""
     if isinstance(name, FetchedFile):
         return io.BytesIO(name.content)
-    if isinstance(name, archives.MemberName):
-        return archives.open_member(name.archive, name.inside, name.member)
+    if isinstance(name, MemberName):
+        return _open_member(name)
     url = url_of(name)
-    if url is not None:
-        return _open_url(url, whole)
-    if Path(name).exists() and not Path(name).is_file():  # a device or a pipe may have no end
-        raise ImageError(f"cannot read image {name}: it is not a file; give images, or folders of them")
-    try:
-        return Path(name).open("rb")
-    except (FileNotFoundError, NotADirectoryError):
-        found = archives.within(name)
-        if found is None:
-            raise ImageError(f"there is no image {name}; check the path") from None
-        return archives.open_member(*found)
-    except OSError as error:
-        raise ImageError(f"cannot read image {name}: {error.strerror}; replace or remove it") from error
-
-
-def _open_url(url: str, whole: bool) -> BinaryIO:
-    if archives.archive_of(url) is not None:
-        found = archives.within(url)
-        if found is None:
-            raise ImageError(f"there is no image {url}; check the address")
-        return archives.open_member(*found)
-    if whole or url.startswith(READ_ONLY):  # not every web server gives parts of files
-        return io.BytesIO(read_url(url, ImageError))
-    return open_url(url, ImageError)
-
-
-def is_file(name: str | Path) -> bool:
-    """Whether a name leads to bytes on this machine: places elsewhere, which a model may name, are not contacted."""
-    return url_of(name) is None and (Path(name).is_file() or archives.within(name) is not None)
-
-
-def is_pattern(path: str | Path) -> bool:
-    """Whether it is something like parts/*.png or shard-{000..099}.tar, and not the name of a file."""
-    if RANGE.fullmatch(str(path)):
-        return not Path(path).exists()
-    url = url_of(path)
-    if url is not None:
-        return glob.has_magic(url) and not url.startswith(READ_ONLY)  # where ? begins a query
-    return glob.has_magic(str(path)) and not Path(path).exists()
-
-
-def ranged(name: str) -> list[str]:
-    """The names that one with a range of numbers stands for; the name alone where it has none.
-
-    >>> ranged("shard-{008..010}.tar")
-    ['shard-008.tar', 'shard-009.tar', 'shard-010.tar']
-    """
-    match = RANGE.fullmatch(name)
-    if match is None:
-        return [name]
-    before, first, last, after = match.groups()
-    if not 0 <= int(last) - int(first) < MOST_NAMES:
-        raise UserError(f"{name} has no such range: write the smaller number first, for example {{000..099}}")
-    return [
-        one
-        for number in range(int(first), int(last) + 1)
-        for one in ranged(f"{before}{number:0{len(first)}d}{after}")
-    ]
-
-
-def stack_name(folders: Sequence[str | Path], name: str) -> str:
-    """The frames of one name in several folders, as one name.
-
-    >>> stack_name(["line/cam0", "line/cam1"], "a/1.png")
-    'line/{cam0,cam1}/a/1.png'
-    """
-    places = [os.path.normpath(folder) for folder in folders]
-    if any(place.startswith((os.pardir, os.sep)) for place in places):
-        places = [os.path.abspath(place) for place in places]  # noqa: PTH100 (Path.absolute keeps ..)
-    common = os.path.commonpath(places)
-    group = ",".join(os.path.relpath(place, common or os.curdir) for place in places)
-    return os.path.join(common, f"{{{group}}}", name)  # noqa: PTH118 (a text)
+    if url is not None and archive_of(name) is None:
+        if whole or url.startswith(READ_ONLY):  # not every web server gives parts of files
+            return io.BytesIO(read_url(url, ImageError))
+        return open_url(url, ImageError)
+    if url is None:
+        if Path(name).exists() and not Path(name).is_file():  # a device or a pipe may have no end
+            raise ImageError(f"cannot read image {name}: it is not a file; give images, or folders of them")
+        try:
+            return Path(name).open("rb")
+        except (FileNotFoundError, NotADirectoryError):
+            pass
+        except OSError as error:
+            raise ImageError(f"cannot read image {name}: {error.strerror}; replace or remove it") from error
+    member = member_of(name)
+    if member is None:
+        raise ImageError(f"there is no image {url or name}; check the {'address' if url else 'path'}")
+    return _open_member(member)
 
 
 def frames_of(name: str | Path) -> tuple[str, ...]:
@@ -154,10 +146,142 @@ def frames_of(name: str | Path) -> tuple[str, ...]:
     (('line/cam0/a/1.png', 'line/cam1/a/1.png'), ())
     """
     match = STACK.fullmatch(str(name))
-    if match is None or Path(name).exists():
+    if match is None or isinstance(name, FetchedFile) or Path(name).exists():
         return ()
     before, folders, after = match.groups()
     return tuple(f"{before}{folder}{after}" for folder in folders.split(","))
+
+
+def is_video(path: str | Path) -> bool:
+    return Path(path).suffix.lower() in VIDEOS and Path(path).is_file()
+
+
+def is_frame(name: str | Path) -> bool:
+    """Whether a name is that of a video's frame, such as line.mp4/000120."""
+    path = Path(name)
+    return path.name.isdecimal() and is_video(path.parent)
+
+
+def is_file(name: str | Path) -> bool:
+    """Whether a name leads to a file, or a member of an archive, on this machine."""
+    return Path(name).is_file() or member_of(name) is not None
+
+
+def members_of(path: str | Path) -> list[MemberName]:
+    """The names of the files in an archive, sorted, without hidden ones."""
+    return list(_table(url_of(path) or Path(path)).values())
+
+
+def member_of(name: str | Path) -> MemberName | None:
+    """The member that a name such as parts.zip/good/1.png stands for; None if for nothing."""
+    archive = archive_of(name)
+    return _table(archive).get(Path(name).relative_to(archive).as_posix()) if archive else None
+
+
+def archive_of(name: str | Path) -> Path | str | None:
+    """The archive that a name is of a member of; a URL's by its looks, where hosts and buckets are not archives.
+
+    >>> archive_of("https://example.zip/parts.tar/1.png"), archive_of("https://example.zip/1.png")
+    ('https://example.zip/parts.tar', None)
+    """
+    above = [one for one in Path(name).parents if one.suffix.lower() in ARCHIVES]
+    if url_of(name) is None:
+        return next((one for one in above if one.is_file()), None)
+    return next((url_of(one) for one in reversed(above) if len(one.parts) > 2), None)
+
+
+def _open_member(name: MemberName) -> BinaryIO:
+    place = name.place
+    if place.size > MOST_BYTES:
+        raise ImageError(
+            f"{name} takes {place.size / 1e9:.1f} GB, more than is read from an archive: unpack it"
+        )
+    try:
+        content = _packed(name.archive, place)
+        if place.method == zipfile.ZIP_DEFLATED:
+            content = zlib.decompressobj(-zlib.MAX_WBITS).decompress(content, place.size)
+        if len(content) != place.size or place.checksum not in (None, zlib.crc32(content)):
+            raise zlib.error("its checksum is wrong")
+    except (OSError, struct.error, zlib.error) as error:
+        raise ImageError(f"cannot read image {name}: {error}; pack the archive again") from error
+    return io.BytesIO(content)
+
+
+def _packed(archive: Path | str, place: Place) -> bytes:
+    """A member's bytes as they lie in the archive, by one read."""
+
+    def span(start: int, size: int) -> bytes:
+        if isinstance(archive, str):
+            return read_url(archive, ImageError, start, start + size)
+        with archive.open("rb") as file:
+            file.seek(start)
+            return file.read(size)
+
+    if place.checksum is None:
+        return span(place.offset, place.packed)
+    block = span(place.offset, LOCAL_HEADER.size + NAME_AND_FIELDS + place.packed)
+    start = LOCAL_HEADER.size + sum(LOCAL_HEADER.unpack_from(block))
+    if start + place.packed > len(block):  # a longer header than is usual
+        return span(place.offset + start, place.packed)
+    return block[start : start + place.packed]
+
+
+def _table(archive: Path | str) -> dict[str, MemberName]:
+    """The members of an archive by their names in it, sorted."""
+    if isinstance(archive, Path):
+        status = archive.stat()
+        return _read_table(archive, f"{status.st_mtime_ns} {status.st_size}")
+    found = size_and_state(archive)
+    if found is None:
+        raise UserError(f"there is no archive {archive}; check the address")
+    return _read_table(archive, found[1])
+
+
+@lru_cache(maxsize=KEPT_TABLES)
+def _read_table(archive: Path | str, state: str) -> dict[str, MemberName]:
+    """`_table` of an archive as it was in this state."""
+    suffix = Path(archive).suffix.lower()
+    if suffix in UNREAD_ARCHIVES:
+        raise UserError(
+            f"{archive} cannot be read image by image: unpack it, or pack the images as .zip or as plain .tar"
+        )
+    try:
+        with open_url(archive) if isinstance(archive, str) else archive.open("rb") as file:
+            places = _places_in_zip(file, archive) if suffix == ".zip" else _places_in_tar(file)
+    except UserError:
+        raise
+    except Exception as error:  # damaged archives raise nearly anything
+        raise UserError(f"cannot read archive {archive}: {error}; pack it again") from error
+    return {name: MemberName(archive, name, places[name]) for name in sorted(places, key=PurePosixPath)}
+
+
+def _places_in_zip(file: BinaryIO, archive: Path | str) -> dict[str, Place]:
+    with zipfile.ZipFile(file) as packed:
+        infos = [info for info in packed.infolist() if not info.is_dir() and _is_plain(info.filename)]
+    for info in infos:
+        known = info.compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+        if info.flag_bits & ENCRYPTED or not known:
+            raise UserError(
+                f"{archive} is encrypted or compressed in an unusual way ({info.filename}): unpack it, or pack it "
+                "again as plain zip"
+            )
+    return {
+        one.filename: Place(one.header_offset, one.file_size, one.compress_size, one.compress_type, one.CRC)
+        for one in infos
+    }
+
+
+def _places_in_tar(file: BinaryIO) -> dict[str, Place]:
+    with tarfile.open(fileobj=file, mode="r:") as packed:
+        infos = [info for info in packed if info.isreg() and not info.issparse()]
+    places = {info.name.removeprefix("./"): Place(info.offset_data, info.size, info.size) for info in infos}
+    return {name: place for name, place in places.items() if _is_plain(name)}
+
+
+def _is_plain(name: str) -> bool:
+    """Neither hidden nor outside of the archive."""
+    parts = PurePosixPath(name).parts
+    return not name.startswith("/") and not any(part.startswith((".", "__MACOSX")) for part in parts)
 
 
 def states_of(names: Sequence[str | Path]) -> list[str]:
@@ -174,14 +298,12 @@ def states_of(names: Sequence[str | Path]) -> list[str]:
 
 def _file_of(name: str | Path) -> str:
     """What holds an image's bytes."""
-    if isinstance(name, archives.MemberName):
+    if isinstance(name, MemberName):
         return str(name.archive)
-    if url_of(name) is not None:
-        return archives.archive_of(name) or str(url_of(name))
     if is_frame(name):
         return str(Path(name).parent)
-    found = None if Path(name).exists() else archives.within(name)
-    return str(name if found is None else found[0])
+    here = url_of(name) is None and Path(name).exists()
+    return str((None if here else archive_of(name)) or url_of(name) or name)
 
 
 def _state(file: str) -> str:
@@ -193,47 +315,3 @@ def _state(file: str) -> str:
     except (OSError, UserError):  # whoever reads it reports what is wrong
         return GONE
     return f"{status.st_size} {status.st_mtime_ns}"
-
-
-def check_frames(n: int) -> None:
-    """Refuse a number of frames that no stack has."""
-    if not 2 <= n <= MOST_FRAMES:
-        raise UserError(
-            f"a stack takes two or three folders, or patterns in quotes such as 'cam0/*.png', not {n}"
-        )
-
-
-def matched(places: Sequence[str], listed: Callable[[str], list[str]]) -> list[str]:
-    """The names, relative to their places, that all of these have; a frame that is missing somewhere is an error."""
-    names = [_names(place, listed(place)) for place in places]
-    for i, one in enumerate(names):
-        for j, other in enumerate(names):
-            missing = [name for name in one if name not in other]
-            if missing:
-                more = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
-                raise UserError(
-                    f"{places[j]} has no frame {missing[0]}{more}, which {places[i]} has: add it, or remove the others"
-                )
-    return list(names[0])
-
-
-def folder_of(place: str) -> Path:
-    """What names are relative to: a folder or archive, the folder of an image, or what comes before a pattern's magic.
-
-    >>> str(folder_of("line/cam0/*/part*.png"))
-    'line/cam0'
-    """
-    path = Path(place)
-    if is_pattern(place):
-        return Path(*takewhile(lambda part: not glob.has_magic(part), path.parts))
-    return path.parent if path.is_file() and not (archives.is_archive(path) or is_video(path)) else path
-
-
-def _names(place: str, images: list[str]) -> dict[str, None]:
-    """The names of the images at a place, in their order."""
-    folder = folder_of(place)
-    names = [os.path.relpath(image, folder) for image in images]
-    for name in (place, *names):
-        if any(letter in name for letter in SPECIAL):
-            raise UserError(f"{name} cannot be part of a stack: rename it without commas and braces")
-    return dict.fromkeys(names)

@@ -1,8 +1,12 @@
-"""Images of more than 8 bits as arrays of all their bits.
+"""Values that Pillow does not give: of images with more than 8 bits, of large JPEGs and of videos; and stacks.
 
 Pillow reads gray ones so. Of colours with 16 bits it keeps one byte of each number: they are read by imagecodecs (PNG)
 and tifffile (TIFF), as are kinds of TIFF that Pillow does not know. Both come with `pip install 'mhpatchcore[tiff]'`.
 Large JPEGs in colour are kept as planes.
+
+Videos and cameras take OpenCV, which comes with `pip install 'mhpatchcore[video]'`. A frame of a file has a name,
+line.mp4/000120, and is read when it is needed. A camera gives its frames once: score them as they come, or record them
+and learn from the record.
 
 A stack is two or three registered frames of one part as the channels of one image. Of two frames the third channel is
 their mean, so that all channels are in the same range. Frames in colour count by their brightness.
@@ -13,7 +17,8 @@ from __future__ import annotations
 import io
 import logging
 import mmap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache, partial
 from math import prod
 from pathlib import Path
 from typing import Any, Literal
@@ -21,21 +26,16 @@ from typing import Any, Literal
 import numpy as np
 from PIL import Image
 
-from mhpatchcore.errors import ImageError, ImageTooLargeError
+from mhpatchcore.errors import ImageError, ImageTooLargeError, UserError
 from mhpatchcore.inputs.files import MOST_FRAMES, open_bytes
 from mhpatchcore.runtime.arrays import Array
+from mhpatchcore.runtime.parallel import Replay
 
 BRIGHTNESS = np.array([0.299, 0.587, 0.114])  # of red, green and blue, as in ITU-R BT.601
 Depth = Literal["8-bit", "16-bit", "32-bit", "float"]
 DEPTHS: tuple[Depth, ...] = ("8-bit", "16-bit", "32-bit", "float")
-WIDTH, HEIGHT, BITS, PHOTOMETRIC, ORIENTATION, SAMPLE_FORMAT = (
-    256,
-    257,
-    258,
-    262,
-    274,
-    339,
-)  # in TIFF; orientations as in EXIF
+WIDTH, HEIGHT, BITS, PHOTOMETRIC, SAMPLE_FORMAT = 256, 257, 258, 262, 339  # tags of TIFF
+ORIENTATION = 274  # in TIFF as in EXIF
 WHITE_IS_ZERO, BLACK_IS_ZERO, RGB = 0, 1, 2  # photometric
 SEPARATE, UNSIGNED = 2, 1
 MOST_SAMPLES = 4  # numbers of a pixel: colours and transparency
@@ -71,10 +71,7 @@ def stacked_values(frames: Sequence[Image.Image | Array], name: str) -> Image.Im
 def gray_values(frame: Image.Image | Array) -> Array:
     """(H, W) of a frame that may be in colour, in its own type."""
     values = np.asarray(frame.convert("L") if isinstance(frame, Image.Image) else frame)
-    if values.ndim == 2:
-        return values
-    gray: Array = (values @ BRIGHTNESS).astype(values.dtype)
-    return gray
+    return values if values.ndim == 2 else (values @ BRIGHTNESS).astype(values.dtype)
 
 
 class UnknownTiffError(Exception):
@@ -87,8 +84,11 @@ def depth_of(image: Image.Image) -> Depth:
         return "float"
     if image.mode == "I":
         return "16-bit" if image.format in ("PNG", "PPM") else "32-bit"
-    deep = image.mode.startswith("I;16") or any(";16" in _raw_mode(tile) for tile in _tiles(image))
-    return "16-bit" if deep or _tiff_bits(image) > 8 or _ppm_white(image) > 255 else "8-bit"
+    # what Pillow is about to decode, and how: the layout of its pixels, and of a PPM the largest number
+    how = [one if isinstance(one, tuple) else (one,) for *_, one in getattr(image, "tile", None) or ()]
+    deep = image.mode.startswith("I;16") or any(";16" in str(one[0]) for one in how if one)
+    white = how[0][-1] if image.format == "PPM" and how and len(how[0]) == 2 else 0
+    return "16-bit" if deep or _tiff_bits(image) > 8 or (isinstance(white, int) and white > 255) else "8-bit"
 
 
 def deep_pixels(image: Image.Image, name: str | Path) -> Array:
@@ -96,8 +96,15 @@ def deep_pixels(image: Image.Image, name: str | Path) -> Array:
 
     Integers are uint16, int32 or uint32, floats are float32. Transparency is left out.
     """
+    depth = depth_of(image)
     if image.mode == "F" or image.mode.startswith("I"):
-        return _gray(image, depth_of(image))
+        pixels: Array = np.asarray(image)
+        if depth == "16-bit":
+            pixels = pixels.astype(np.uint16)
+            inverted = _tag(image, PHOTOMETRIC) == WHITE_IS_ZERO
+            return np.uint16(2 ** _tiff_bits(image) - 1) - pixels if inverted else pixels
+        unsigned = depth == "32-bit" and _tag(image, SAMPLE_FORMAT) in (None, UNSIGNED)
+        return pixels.view(np.uint32) if unsigned else pixels
     if image.mode == "CMYK":
         raise ValueError(NO_COLOURS)
     if image.format == "TIFF":
@@ -112,7 +119,7 @@ def deep_pixels(image: Image.Image, name: str | Path) -> Array:
             "or save it with 8 bits"
         ) from None
     with open_bytes(name) as file:
-        pixels: Array = png_decode(file.read())
+        pixels = png_decode(file.read())
     return pixels[:, :, :3] if pixels.shape[2] > 2 else pixels[:, :, 0]
 
 
@@ -123,7 +130,7 @@ def stored_size(image: Image.Image) -> tuple[int, int]:
 
 def check_tiles(image: Image.Image) -> None:
     """Refuse a TIFF that names fewer strips than its height takes: Pillow would leave the rest black."""
-    tiles = _tiles(image) if image.format == "TIFF" else []
+    tiles = getattr(image, "tile", None) if image.format == "TIFF" else None
     if tiles and max(tile[1][3] for tile in tiles) < image.height:
         raise ValueError(PARTS_MISSING)
 
@@ -156,7 +163,11 @@ def by_tifffile(name: str | Path, most_pixels: int) -> Array:
             )
         if page.photometric not in (WHITE_IS_ZERO, BLACK_IS_ZERO, RGB) or page.samplesperpixel > MOST_SAMPLES:
             raise ValueError(NO_COLOURS)
-        _check_whole(page, file.seek(0, io.SEEK_END))
+        size = file.seek(0, io.SEEK_END)
+        pieces = list(zip(page.dataoffsets, page.databytecounts, strict=True))
+        inside = all(0 < start < start + length <= size for start, length in pieces)
+        if not inside or len(pieces) != prod(page.chunked):  # tifffile would fill in zeros
+            raise ValueError(PARTS_MISSING)
         pixels: Array = page.asarray()
         if pixels.ndim == 3 and page.planarconfig == SEPARATE:
             pixels = np.moveaxis(pixels, 0, -1)
@@ -165,37 +176,6 @@ def by_tifffile(name: str | Path, most_pixels: int) -> Array:
         if page.photometric == WHITE_IS_ZERO and pixels.dtype.kind == "u":
             pixels = pixels.dtype.type(2**page.bitspersample - 1) - pixels
         return upright(pixels, int(page.tags.valueof(ORIENTATION, 1)))
-
-
-def _check_whole(page: Any, size: int) -> None:
-    """Refuse a page that is not all in its file of so many bytes: tifffile would fill in zeros."""
-    pieces = list(zip(page.dataoffsets, page.databytecounts, strict=True))
-    inside = all(0 < start < start + length <= size for start, length in pieces)
-    if not inside or len(pieces) != prod(page.chunked):
-        raise ValueError(PARTS_MISSING)
-
-
-def _gray(image: Image.Image, depth: Depth) -> Array:
-    pixels = np.asarray(image)
-    if depth == "16-bit":
-        pixels = pixels.astype(np.uint16)
-        if _tag(image, PHOTOMETRIC) == WHITE_IS_ZERO:
-            pixels = np.uint16(2 ** _tiff_bits(image) - 1) - pixels
-    elif depth == "32-bit" and _tag(image, SAMPLE_FORMAT) in (None, UNSIGNED):
-        pixels = pixels.view(np.uint32)
-    return pixels
-
-
-def _tiles(image: Image.Image) -> list[Any]:
-    """What Pillow is about to decode."""
-    return list(getattr(image, "tile", None) or ())
-
-
-def _raw_mode(tile: Any) -> str:
-    """How the pixels of a tile are laid out, in the words of Pillow; "" where that is not said."""
-    how = tile[3]
-    first = how[0] if isinstance(how, tuple) and how else how
-    return first if isinstance(first, str) else ""
 
 
 def _tag(image: Image.Image, number: int) -> Any:
@@ -207,12 +187,6 @@ def _tag(image: Image.Image, number: int) -> Any:
 def _tiff_bits(image: Image.Image) -> int:
     """Of a number in a TIFF; 0 for other files."""
     return int(_tag(image, BITS) or 0) if image.format == "TIFF" else 0
-
-
-def _ppm_white(image: Image.Image) -> int:
-    """The largest number in a PPM; 0 for other files."""
-    how = _tiles(image)[0][3] if image.format == "PPM" and _tiles(image) else ()
-    return how[1] if isinstance(how, tuple) and len(how) == 2 and isinstance(how[1], int) else 0
 
 
 def as_planes(image: Image.Image) -> Array | None:
@@ -239,3 +213,65 @@ def as_planes(image: Image.Image) -> Array | None:
         memory.madvise(mmap.MADV_DONTNEED, gone, end - gone)
         gone = end
     return planes.transpose(1, 2, 0)
+
+
+def frames(source: str | Path | int, every: int = 1) -> Iterator[Array]:
+    """Every N-th frame (`every`) (H, W, 3) of a video file, or of the camera of a number, as long as there are any."""
+    for number, capture in enumerate(_grabbed(source)):
+        if number % every == 0:
+            there, pixels = capture.retrieve()
+            if not there:
+                return
+            yield np.ascontiguousarray(pixels[:, :, ::-1])  # OpenCV's order is blue, green, red
+
+
+def video_frames(path: str | Path, every: int = 1) -> list[str]:
+    """The names of every N-th frame of a video file."""
+    length = sum(1 for _ in _grabbed(path))
+    if not length:
+        raise UserError(
+            f"video {path} has no frames that can be read: record it again, or convert it to .mp4"
+        )
+    return [f"{path}/{number:06d}" for number in range(0, length, every)]
+
+
+def frame(name: str | Path) -> Array:
+    """The frame (H, W, 3) of a name."""
+    video, number = Path(name).parent, Path(name).name
+    try:
+        pixels: Array = _video(video, video.stat().st_mtime_ns)[0][int(number)]
+    except IndexError:
+        raise ImageError(f"there is no frame {number} in {video}") from None
+    return pixels
+
+
+def frame_size(name: str | Path) -> tuple[int, int]:
+    """Height and width of a video's frames, by its first."""
+    video = Path(name).parent
+    return _video(video, video.stat().st_mtime_ns)[1]
+
+
+@lru_cache(maxsize=8)
+def _video(path: Path, changed: int) -> tuple[Replay[Array], tuple[int, int]]:
+    """The frames of a video, and their height and width."""
+    first = next(frames(path), None)
+    if first is None:
+        raise ImageError(f"video {path} has no frames that can be read")
+    return Replay(partial(frames, path)), (first.shape[0], first.shape[1])
+
+
+def _grabbed(source: str | Path | int) -> Iterator[Any]:
+    """OpenCV's video or camera at one frame after the other."""
+    try:
+        import cv2
+    except ImportError:
+        raise UserError(f"reading {source} takes OpenCV: pip install 'mhpatchcore[video]'") from None
+    capture = cv2.VideoCapture(source if isinstance(source, int) else str(source))
+    try:
+        if not capture.isOpened():
+            what = f"camera {source}" if isinstance(source, int) else f"video {source}"
+            raise UserError(f"cannot open {what}: check that it is there and of a usual kind")
+        while capture.grab():
+            yield capture
+    finally:
+        capture.release()

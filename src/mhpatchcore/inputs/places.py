@@ -1,34 +1,54 @@
-"""The images at a path or URL: in a folder, an archive, a list or a video, by a pattern, or the image itself."""
+"""The images at a path or URL, whatever it stands for.
+
+parts/  parts.zip  list.txt  line.mp4     a folder, an archive, a list, a video
+parts/*.png  shard-{000..099}.tar         patterns
+{cam0,cam1}/                              stacks
+"""
 
 from __future__ import annotations
 
 import csv
 import glob
 import os
+import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import permutations, takewhile
 from pathlib import Path
+from typing import TypeVar
 
 from mhpatchcore.errors import ImageWarning, UserError
-from mhpatchcore.inputs.archives import MemberName, has_archive_suffix, is_archive, members_of
 from mhpatchcore.inputs.files import (
+    ARCHIVES,
+    ASKED_AT_ONCE,
+    MOST_FRAMES,
+    UNREAD_ARCHIVES,
+    VIDEOS,
     FetchedFile,
-    check_frames,
-    folder_of,
+    MemberName,
+    absolute,
     frames_of,
     is_file,
-    is_pattern,
-    matched,
-    ranged,
-    stack_name,
+    is_frame,
+    members_of,
 )
-from mhpatchcore.inputs.sequences import VIDEOS, is_frame, is_video, video_frames
+from mhpatchcore.inputs.pixels import video_frames
 from mhpatchcore.runtime.parallel import ordered_map
 from mhpatchcore.runtime.urls import READ_ONLY, files_below, join_url, read_url, url_of
 
 SUFFIXES = (
-    *(".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp", ".pgm", ".ppm"),
-    *(".gif", ".jp2", ".avif"),
+    ".png",
+    ".jpg",
+    ".jpeg",
+    ".bmp",
+    ".tif",
+    ".tiff",
+    ".webp",
+    ".pgm",
+    ".ppm",
+    ".gif",
+    ".jp2",
+    ".avif",
 )
 # images in these formats are reported as left out, so that nobody believes they were read
 UNREAD_SUFFIXES = (
@@ -49,12 +69,117 @@ UNREAD_SUFFIXES = (
     ),
     *(".raw", ".dng", ".cr2", ".cr3", ".nef", ".arw", ".orf", ".rw2", ".dcm"),
 )
-NAMED = 3
-LISTS = (".txt", ".csv")
+KINDS = {
+    **dict.fromkeys((*SUFFIXES, *UNREAD_SUFFIXES), "image"),
+    **dict.fromkeys((*ARCHIVES, *UNREAD_ARCHIVES), "archive"),
+    **dict.fromkeys((".txt", ".csv"), "list"),
+    **dict.fromkeys(VIDEOS, "video"),
+}
 COLUMNS = ("image", "path", "file", "filename")  # of a CSV file, any of which may hold the paths
-TABLES_AT_ONCE = 8  # of archives elsewhere: waiting for an answer takes no core
+NAMED = 3
+RANGE = re.compile(r"(.*?)\{(\d+)\.\.(\d+)\}(.*)", re.DOTALL)
+MOST_NAMES = 1_000_000  # that a range stands for
 
-Found = tuple[str | Path, Path]  # an image, and the folder or archive that it was found in
+Name = TypeVar("Name", str, Path, MemberName)
+
+
+def kind_of(path: str | Path) -> str:
+    """What a path stands for: "stacks", "folder", "pattern", "archive", "list", "video" or one "image".
+
+    What a URL stands for is judged by its looks, so that a list of a million of them does not cost as many requests.
+    """
+    if path == "":  # which would be taken for the folder that the program runs in
+        raise UserError(
+            "the path of the images is empty: name a folder or a file; the folder you are in is ."
+        )
+    frames, url, kind = frames_of(path), url_of(path), KINDS.get(suffix_of(path), "folder")
+    if isinstance(path, FetchedFile | MemberName):
+        return "image"
+    if frames:
+        return "image" if all(kind_of(frame) == "image" for frame in frames) else "stacks"
+    if is_pattern(path):
+        return "pattern"
+    if url is not None:
+        return "image" if kind == "folder" and url.startswith(READ_ONLY) else kind
+    if Path(path).is_dir():
+        return "folder"
+    return kind if kind != "folder" and Path(path).is_file() else "image"
+
+
+def may_exist(path: str | Path) -> bool:
+    """Whether there is anything at a path, or may be if it is a pattern or a URL."""
+    frames = frames_of(path)
+    if frames:
+        return all(map(may_exist, frames))
+    return url_of(path) is not None or Path(path).exists() or is_pattern(path) or is_there(path)
+
+
+def is_there(name: str | Path) -> bool:
+    """Whether an image of this name is on this machine: a file, a member of an archive, a stack, a frame of a video.
+
+    Places elsewhere, which a model may name, are not contacted.
+    """
+    names = frames_of(name) or (name,)
+    return is_frame(name) or all(url_of(one) is None and is_file(one) for one in names)
+
+
+def is_pattern(path: str | Path) -> bool:
+    """Whether it is something like parts/*.png or shard-{000..099}.tar, and not the name of a file."""
+    url = url_of(path)
+    if RANGE.fullmatch(str(path)):
+        return not Path(path).exists()
+    if url is not None:
+        return glob.has_magic(url) and not url.startswith(READ_ONLY)  # where ? begins a query
+    return glob.has_magic(str(path)) and not Path(path).exists()
+
+
+def suffix_of(name: str | Path) -> str:
+    """The suffix of a file's name, or of a URL's without its query, in small letters.
+
+    >>> suffix_of("http://camera/part.JPG?size=full")
+    '.jpg'
+    """
+    return Path(str(name).partition("?")[0] if url_of(name) else name).suffix.lower()
+
+
+def images_in(path: str | Path, passed_over: list[str]) -> Iterator[tuple[str | Path, str | Path]]:
+    """`images_at` a path where there has to be something."""
+    if not may_exist(path):
+        raise UserError(f"there is no file or folder {path}; check the path")
+    yield from images_at(path, passed_over)
+
+
+def images_at(path: str | Path, passed_over: list[str]) -> Iterator[tuple[str | Path, str | Path]]:
+    """The images at a path, each with the folder or archive that it is in; others there are added to `passed_over`.
+
+    A path with nothing there is passed on: whoever reads it reports that.
+    """
+    kind, url, place = kind_of(path), url_of(path), absolute(path)
+    if kind == "stacks":
+        yield from ((name, Path(absolute(name)).parent) for name in stacked(*frames_of(path)))
+    elif kind == "pattern":
+        matches = _matching(url or str(path))
+        if not matches:
+            raise UserError(f"no images match {url or path}; check the pattern")
+        yield from ((image, Path(absolute(image)).parent) for image in matches)
+    elif kind == "list":
+        for entry in listed_paths(path):
+            if not may_exist(entry) or kind_of(entry) == "list":
+                raise UserError(f"list {url or path}: there is no image {entry}; correct the line")
+            yield from images_at(entry, passed_over)
+    elif kind == "folder":
+        images = _below_url(url, passed_over) if url else images_below(Path(path), passed_over)
+        if not images:
+            raise UserError(f"no images in {path} (looked for {', '.join(SUFFIXES)}, also in its subfolders)")
+        yield from ((image, place) for image in images)
+    elif kind == "archive":
+        yield from ((name, place) for name in _members(path, passed_over))
+    elif kind == "video" and url:
+        raise UserError(f"videos are read on this machine only: copy {url}")
+    elif kind == "video":
+        yield from ((name, place) for name in video_frames(path))
+    else:
+        yield path if isinstance(path, FetchedFile | MemberName) else url or path, Path(place).parent
 
 
 def images_below(folder: Path, passed_over: list[str] | None = None) -> list[Path]:
@@ -67,8 +192,7 @@ def images_below(folder: Path, passed_over: list[str] | None = None) -> list[Pat
     def refuse(error: OSError) -> None:
         raise UserError(f"cannot read folder {error.filename}: {error.strerror}; change that or move it away")
 
-    found: list[Path] = []
-    others: list[str] = []
+    files: list[Path] = []
     seen: set[str] = set()
     waiting = [folder] if folder.is_dir() else []
     while waiting:
@@ -76,60 +200,133 @@ def images_below(folder: Path, passed_over: list[str] | None = None) -> list[Pat
             real = os.path.realpath(place)
             folders[:] = sorted(name for name in folders if not name.startswith(".") and real not in seen)
             waiting += [path for path in (Path(place, name) for name in folders) if path.is_symlink()]
-            if real in seen:
-                continue
+            if real not in seen:
+                files += [Path(place, name) for name in names if not name.startswith(".")]
             seen.add(real)
-            files = [Path(place, name) for name in names if not name.startswith(".")]
-            found += [path for path in files if path.suffix.lower() in SUFFIXES and _is_file(path)]
-            others += [str(path) for path in files if path.suffix.lower() not in SUFFIXES]
-    _pass_over(folder, others, passed_over)
-    return sorted(found)
+    there = [path for path in files if path.is_file() or (path.is_symlink() and not path.exists())]
+    return _images_among(sorted(there), folder, passed_over)
 
 
-def images_below_url(url: str, passed_over: list[str] | None = None) -> list[str]:
+def _below_url(url: str, passed_over: list[str]) -> list[str]:
     """Image files under a URL, sorted, without hidden ones; others are added to `passed_over`."""
-    files = [
-        one
-        for one in files_below(url)
-        if not any(part.startswith(".") for part in one[len(url) :].split("/"))
-    ]
-    images = [one for one in files if has_suffix(one, SUFFIXES)]
-    _pass_over(url, [one for one in files if not has_suffix(one, SUFFIXES)], passed_over)
-    if not images:
-        packed = [one for one in files if has_suffix(one, (".tar", ".zip"))]
-        cure = f"; name the archives: {url.rstrip('/')}/*{Path(packed[0]).suffix}" if packed else ""
-        raise UserError(
-            f"no images in {url} (looked for {', '.join(SUFFIXES)}, also in its subfolders){cure}"
-            if files
-            else f"there is nothing at {url}; check the address"
-        )
+    every = files_below(url)
+    files = [one for one in every if not any(part[:1] == "." for part in one[len(url) :].split("/"))]
+    if not files:
+        raise UserError(f"there is nothing at {url}; check the address")
+    images = _images_among(files, url, passed_over)
+    packed = [one for one in files if suffix_of(one) in (".tar", ".zip")]
+    if packed and not images:
+        cure = f"{url.rstrip('/')}/*{Path(packed[0]).suffix}"
+        raise UserError(f"no images in {url}, but archives, which must be named: {cure}")
     return images
 
 
-def has_suffix(name: str | Path, suffixes: tuple[str, ...]) -> bool:
-    """Whether a file's name, or a URL's without its query, ends so.
-
-    >>> has_suffix("http://camera/part.JPG?size=full", SUFFIXES)
-    True
-    """
-    return Path(str(name).partition("?")[0]).suffix.lower() in suffixes
-
-
-def _is_file(path: Path) -> bool:
-    return path.is_file() or (path.is_symlink() and not path.exists())
+def _members(archive: str | Path, passed_over: list[str]) -> list[MemberName]:
+    """Image files in an archive, sorted, without hidden ones; others are added to `passed_over`."""
+    images = _images_among(members_of(archive), archive, passed_over)
+    if not images:
+        raise UserError(f"no images in {archive} (looked for {', '.join(SUFFIXES)})")
+    return images
 
 
-def _pass_over(place: str | Path, files: list[str], passed_over: list[str] | None) -> None:
-    """Record files that are not images, and warn of images in formats that are not read."""
+def _images_among(files: list[Name], place: str | Path, passed_over: list[str] | None) -> list[Name]:
+    """Those that are images; others are recorded, with a warning of images in formats that are not read."""
+    others = [str(one) for one in files if suffix_of(one) not in SUFFIXES]
     if passed_over is not None:
-        passed_over += sorted(files)
-    unread = [one for one in files if has_suffix(one, UNREAD_SUFFIXES)]
+        passed_over += others
+    unread = [one for one in others if suffix_of(one) in UNREAD_SUFFIXES]
     if unread:
-        some = ", ".join(sorted(unread)[:NAMED]) + ", …" * (len(unread) > NAMED)
+        some = ", ".join(unread[:NAMED]) + ", …" * (len(unread) > NAMED)
         warnings.warn(
             f"left out of {place}: {len(unread)} in formats that are not read ({some}); save as PNG, TIFF or JPEG",
             ImageWarning,
             stacklevel=3,
+        )
+    return [one for one in files if suffix_of(one) in SUFFIXES]
+
+
+def listed_paths(path: str | Path) -> list[str | Path]:
+    """The paths and URLs in a list; relative ones start from the folder of the list.
+
+    A text file has one on each line. A CSV file has them in its column "image" ("path", "file" or "filename" will do),
+    as `score --csv` writes it.
+    """
+    url = url_of(path)
+    place = url or str(path)
+    try:
+        text = (read_url(url) if url else Path(path).read_bytes()).decode("utf-8-sig")
+        lines = text.split("\n")
+        if Path(path).suffix.lower() == ".csv":
+            rows = csv.DictReader(text.splitlines())
+            column = next((name for name in COLUMNS if name in (rows.fieldnames or ())), None)
+            if column is None:
+                raise UserError(
+                    f"list {place} has no column of paths: its first line must name one of the columns "
+                    f"{', '.join(COLUMNS)}"
+                )
+            lines = [row[column] or "" for row in rows]
+    except (OSError, ValueError, csv.Error) as error:
+        raise UserError(f"cannot read list {place}: {error}; it wants one path per line") from error
+    names = [line.strip() for line in lines if line.strip()]
+    if not names:
+        raise UserError(f"list {place} names no images: write one path per line")
+    return [url_of(name) or (join_url(url, name) if url else Path(place).parent / name) for name in names]
+
+
+def _matching(pattern: str) -> list[str | Path]:
+    """The images that a pattern stands for: files, those in folders, those in archives."""
+    found: list[str | Path] = []
+    for one in ranged(pattern):
+        if not is_pattern(one):
+            found.append(one if url_of(one) else Path(one))
+        elif url_of(one):
+            found += files_below(one, pattern=True)
+        else:
+            found += sorted(map(Path, glob.glob(one, recursive=True)))  # noqa: PTH207 (absolute ones too)
+    elsewhere = url_of(pattern) is not None
+    images = [one for one in found if suffix_of(one) in SUFFIXES and (elsewhere or Path(one).is_file())]
+    images += [image for one in found if Path(one).is_dir() for image in images_below(Path(one))]
+    archives = [one for one in found if kind_of(one) == "archive"]
+    for members in ordered_map(lambda archive: _members(archive, []), archives, ASKED_AT_ONCE):
+        images += members
+    return list(dict.fromkeys(images))
+
+
+def ranged(name: str) -> list[str]:
+    """The names that one with a range of numbers stands for; the name alone where it has none.
+
+    >>> ranged("shard-{008..010}.tar")
+    ['shard-008.tar', 'shard-009.tar', 'shard-010.tar']
+    """
+    match = RANGE.fullmatch(name)
+    if match is None:
+        return [name]
+    before, first, last, after = match.groups()
+    if not 0 <= int(last) - int(first) < MOST_NAMES:
+        raise UserError(f"{name} has no such range: write the smaller number first, for example {{000..099}}")
+    numbers = (f"{number:0{len(first)}d}" for number in range(int(first), int(last) + 1))
+    return [one for number in numbers for one in ranged(f"{before}{number}{after}")]
+
+
+def stack_name(folders: Sequence[str | Path], name: str) -> str:
+    """The frames of one name in several folders, as one name.
+
+    >>> stack_name(["line/cam0", "line/cam1"], "a/1.png")
+    'line/{cam0,cam1}/a/1.png'
+    """
+    places = [os.path.normpath(folder) for folder in folders]
+    if any(place.startswith((os.pardir, os.sep)) for place in places):
+        places = [os.path.abspath(place) for place in places]  # noqa: PTH100 (Path.absolute keeps ..)
+    common = os.path.commonpath(places)
+    group = ",".join(os.path.relpath(place, common or os.curdir) for place in places)
+    return os.path.join(common, f"{{{group}}}", name)  # noqa: PTH118 (a text)
+
+
+def check_frames(n: int) -> None:
+    """Refuse a number of frames that no stack has."""
+    if not 2 <= n <= MOST_FRAMES:
+        raise UserError(
+            f"a stack takes two or three folders, or patterns in quotes such as 'cam0/*.png', not {n}"
         )
 
 
@@ -145,158 +342,34 @@ def stacked(*places: str | Path) -> list[str]:
     """
     check_frames(len(places))
     folders = [folder_of(str(place)) for place in places]
-    names = matched(list(map(str, places)), lambda place: [str(image) for image, _ in images_in(place, [])])
-    return [stack_name(folders, name) for name in names]
+    return [stack_name(folders, name) for name in matched(list(map(str, places)))]
 
 
-def may_exist(path: str | Path) -> bool:
-    """Whether there is anything at a path, or may be if it is a pattern or a URL."""
-    frames = frames_of(path)
-    if frames:
-        return all(map(may_exist, frames))
-    return url_of(path) is not None or Path(path).exists() or is_pattern(path) or is_there(path)
+def matched(places: Sequence[str]) -> list[str]:
+    """The names, relative to their places, that all of these have; a frame that is missing somewhere is an error."""
+    names = [
+        [os.path.relpath(str(one), folder_of(place)) for one, _ in images_in(place, [])] for place in places
+    ]
+    for name in (*places, *(name for some in names for name in some)):
+        if any(letter in name for letter in "{},"):
+            raise UserError(f"{name} cannot be part of a stack: rename it without commas and braces")
+    for (place, some), (other, others) in permutations(zip(places, names, strict=True), 2):
+        missing = sorted({*some} - {*others})
+        if missing:
+            more = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
+            raise UserError(
+                f"{other} has no frame {missing[0]}{more}, which {place} has: add it, or remove the others"
+            )
+    return list(dict.fromkeys(names[0]))
 
 
-def is_there(name: str | Path) -> bool:
-    """Whether an image of this name is on this machine: a file, a member of an archive, a stack, a frame of a video."""
-    return all(map(is_file, frames_of(name) or [name])) or is_frame(name)
+def folder_of(place: str) -> Path:
+    """What names are relative to: a folder or archive, the folder of an image, or what comes before a pattern's magic.
 
-
-def is_single(path: str | Path) -> bool:
-    """Whether a path stands for one image, and not for a folder, a pattern, an archive, a list or a video."""
-    _check_name(path)
-    frames = frames_of(path)
-    if frames:
-        return all(map(is_single, frames))
-    return not any(is_several(path) for is_several in (_is_folder, is_pattern, is_archive, is_list, is_video))
-
-
-def images_in(path: str | Path, passed_over: list[str]) -> Iterator[Found]:
-    """The images at a path, where there has to be something; other files there are added to `passed_over`."""
-    _check_name(path)
-    if not may_exist(path):
-        raise UserError(f"there is no file or folder {path}; check the path")
-    yield from images_at(path, passed_over)
-
-
-def images_at(path: str | Path, passed_over: list[str]) -> Iterator[Found]:
-    """The images at a path. A path with nothing there is passed on: whoever reads it reports that.
-
-    What a URL stands for is judged by its looks, so that a list of a million of them does not cost as many requests.
+    >>> str(folder_of("line/cam0/*/part*.png"))
+    'line/cam0'
     """
-    _check_name(path)
-    url = url_of(path)
-    if isinstance(path, FetchedFile | MemberName):  # it was found before
-        yield path, absolute(path).parent
-    elif frames_of(path) and not is_single(path):
-        yield from ((name, absolute(name).parent) for name in stacked(*frames_of(path)))
-    elif _is_folder(path):
-        images = images_below_url(url, passed_over) if url else images_below(Path(path), passed_over)
-        if not images:
-            raise UserError(f"no images in {path} (looked for {', '.join(SUFFIXES)}, also in its subfolders)")
-        yield from ((image, absolute(path)) for image in images)
-    elif is_pattern(path):
-        matches = _matching(url or str(path))
-        if not matches:
-            raise UserError(f"no images match {url or path}; check the pattern")
-        yield from ((image, absolute(image).parent) for image in matches)
-    elif is_archive(path):
-        yield from ((name, absolute(path)) for name in _members(path, passed_over))
-    elif is_video(path):
-        yield from ((name, absolute(path)) for name in video_frames(path))
-    elif is_list(path):
-        for entry in listed_paths(path):
-            if not may_exist(entry) or is_list(entry):
-                raise UserError(f"list {url or path}: there is no image {entry}; correct the line")
-            yield from images_at(entry, passed_over)
-    elif url and has_suffix(url, VIDEOS):
-        raise UserError(f"videos are read on this machine only: copy {url}")
-    else:
-        yield url or path, absolute(path).parent
-
-
-def absolute(path: str | Path) -> Path:
-    """Absolute, without . and .. but through the links it names; a URL stays."""
-    if url_of(path) is not None:
-        return Path(path)
-    return Path(os.path.abspath(path))  # noqa: PTH100 (Path.absolute keeps ..)
-
-
-def is_list(path: str | Path) -> bool:
-    return Path(path).suffix.lower() in LISTS and (url_of(path) is not None or Path(path).is_file())
-
-
-def listed_paths(path: str | Path) -> list[str | Path]:
-    """The paths and URLs in a list; relative ones start from the folder of the list.
-
-    A text file has one on each line. A CSV file has them in its column "image" ("path", "file" or "filename" will do),
-    as `score --csv` writes it.
-    """
-    url = url_of(path)
-    place = url or str(path)
-    try:
-        content = read_url(url) if url else Path(path).read_bytes()
-        text = content.decode("utf-8-sig")
-        is_table = Path(path).suffix.lower() == ".csv"
-        lines = _column(text.splitlines(), place) if is_table else text.split("\n")
-    except (OSError, ValueError, csv.Error) as error:
-        raise UserError(f"cannot read list {place}: {error}; it wants one path per line") from error
-    names = [line.strip() for line in lines if line.strip()]
-    if not names:
-        raise UserError(f"list {place} names no images: write one path per line")
-    return [url_of(name) or (join_url(url, name) if url else Path(place).parent / name) for name in names]
-
-
-def _column(lines: list[str], place: str) -> list[str]:
-    rows = csv.DictReader(lines)
-    found = [name for name in COLUMNS if name in (rows.fieldnames or ())]
-    if not found:
-        raise UserError(
-            f"list {place} has no column of paths: its first line must name one of the columns {', '.join(COLUMNS)}"
-        )
-    return [row[found[0]] or "" for row in rows]
-
-
-def _matching(pattern: str) -> list[str | Path]:
-    """The images that a pattern stands for: files, those in folders, those in archives."""
-    found: list[str | Path] = []
-    for one in ranged(pattern):
-        if not is_pattern(one):
-            found.append(one if url_of(one) else Path(one))
-        elif url_of(one):
-            found += files_below(one, pattern=True)
-        else:
-            found += sorted(map(Path, glob.glob(one, recursive=True)))  # noqa: PTH207 (absolute ones too)
-    elsewhere = url_of(pattern) is not None
-    images = [one for one in found if has_suffix(one, SUFFIXES) and (elsewhere or Path(one).is_file())]
-    images += [image for one in found if Path(one).is_dir() for image in images_below(Path(one))]
-    archives = [one for one in found if is_archive(one)]
-    tables = ordered_map(lambda archive: _members(archive, []), archives, TABLES_AT_ONCE)
-    images += [name for some in tables for name in some]
-    return list(dict.fromkeys(images))
-
-
-def _members(archive: str | Path, passed_over: list[str]) -> list[MemberName]:
-    everything = members_of(archive)
-    members = [name for name in everything if has_suffix(name, SUFFIXES)]
-    passed_over += [str(name) for name in everything if not has_suffix(name, SUFFIXES)]
-    if not members:
-        raise UserError(f"no images in {archive} (looked for {', '.join(SUFFIXES)})")
-    return members
-
-
-def _is_folder(path: str | Path) -> bool:
-    """Whether it is a folder; of a URL, whether it looks like one."""
-    url = url_of(path)
-    if url is None:
-        return Path(path).is_dir()
-    named = (*SUFFIXES, *UNREAD_SUFFIXES, *LISTS, *VIDEOS)
-    return not (url.startswith(READ_ONLY) or has_suffix(url, named) or has_archive_suffix(url))
-
-
-def _check_name(path: str | Path) -> None:
-    """Refuse what would be taken for the folder that the program runs in."""
-    if path == "":
-        raise UserError(
-            "the path of the images is empty: name a folder or a file; the folder you are in is ."
-        )
+    path = Path(place)
+    if is_pattern(place):
+        return Path(*takewhile(lambda part: not glob.has_magic(part), path.parts))
+    return path.parent if path.is_file() and kind_of(path) == "image" else path

@@ -14,11 +14,10 @@ import base64
 import csv
 import json
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from math import isfinite
-from numbers import Real
+from itertools import product
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -35,6 +34,7 @@ Corners = tuple[tuple[float, float], ...]
 Extent = tuple[float, float, float, float]  # top, left, bottom, right
 MOST_CORNERS = 10_000
 MASK_ENDINGS = ("", "_mask", "_roi")
+EDGES = ("top", "left", "bottom", "right")
 
 
 @dataclass(frozen=True)
@@ -104,10 +104,8 @@ class Bitmap:
         y, x = middles(box[0], box[2], height), middles(box[1], box[3], width)
         rows, columns = _places(y, self.rows, size[0]), _places(x, self.columns, size[1])
         within = ((rows >= 0) & (rows < self.rows))[:, None] & ((columns >= 0) & (columns < self.columns))
-        found: Mask = (
-            self.mask[np.ix_(rows.clip(0, self.rows - 1), columns.clip(0, self.columns - 1))] & within
-        )
-        return found
+        seen: Mask = self.mask[np.ix_(rows.clip(0, self.rows - 1), columns.clip(0, self.columns - 1))]
+        return seen & within
 
     def of(self, image: ImageLike) -> Bitmap:
         return self
@@ -137,21 +135,40 @@ class AreaOfEach:
     source: str = field(compare=False)
 
     def of(self, image: ImageLike) -> Area:
-        """The region of an image, which is found by its name."""
+        """The region of an image, which is found by the longest end of its path that a region is there for."""
         if not isinstance(image, str | Path):
             raise ImageError(
                 f"an array has no name by which its region can be found in {self.source}: "
                 "give its own region, with_roi(mask)"
             )
-        found = (
-            _in_table(Path(self.source), image) if _is_table(self.source) else _in_folder(self.source, image)
-        )
+        path = PurePath(image)
+        tails = [PurePath(*path.parts[i:]) for i in range(path.is_absolute(), len(path.parts))]
+        found = self._in_table(tails) if _is_table(self.source) else self._in_folder(tails)
         if found is None:
             raise ImageError(
                 f"there is no region of interest for {image} in {self.source}: add it, or name another place "
                 "(`roi=PLACE`)"
             )
         return found
+
+    def _in_folder(self, tails: Sequence[PurePath]) -> Area | None:
+        names = (
+            Path(self.source, tail.parent, f"{tail.stem}{ending}{suffix}")
+            for tail, ending, suffix in product(tails, MASK_ENDINGS, SUFFIXES)
+        )
+        mask = next((name for name in names if name.is_file()), None)
+        return None if mask is None else _from_mask(mask)
+
+    def _in_table(self, tails: Sequence[PurePath]) -> Area | None:
+        table = Path(self.source)
+        try:
+            status = table.stat()
+        except OSError as error:
+            raise UserError(
+                f"cannot read {table}: {error.strerror}; name another place (`roi=PLACE`)"
+            ) from error
+        regions = _read_table(table, status.st_mtime_ns, status.st_size)
+        return next((regions[name] for name in map(PurePath.as_posix, tails) if name in regions), None)
 
     def __str__(self) -> str:
         return f"a region for each image, from {self.source}"
@@ -172,73 +189,59 @@ def parse_roi(value: Any) -> Roi | None:
         return _bitmap(value > 0, "this mask")
     if isinstance(value, Mapping):
         return _from_json(value)
-    if isinstance(value, str | Path):
-        return _from_text(str(value))
-    return _from_numbers(value)
-
-
-def _from_text(text: str) -> Roi:
-    path, suffix = Path(text), Path(text).suffix.lower()
-    if path.is_dir() or _is_table(text):
+    if not isinstance(value, str | Path):
+        return _from_numbers(value)
+    path, suffix = Path(value), Path(value).suffix.lower()
+    if path.is_dir() or _is_table(str(value)):
         if not path.exists():
-            raise UserError(f"there is no file {text}; check the path")
+            raise UserError(f"there is no file {path}; check the path")
         return AreaOfEach(str(path.absolute()))
     if suffix == ".json":
         return _from_file(path)
-    if suffix in SUFFIXES:
-        return _from_mask(path)
-    try:
-        return _from_numbers([float(part) for part in text.split(",")])
-    except ValueError:
-        raise _unknown(text) from None
+    return _from_mask(path) if suffix in SUFFIXES else _from_numbers(str(value).split(","))
 
 
 def _from_numbers(value: Any) -> Polygons:
     """Four numbers, the corners of one polygon, or several polygons."""
     try:
-        if len(value) == 4 and all(map(_is_number, value)):
-            top, left, bottom, right = map(float, value)
+        nesting = np.ndim(value[0])
+        if nesting == 0:
+            top, left, bottom, right = edges = [float(edge) for edge in value]
             if not (top < bottom and left < right):
                 raise UserError(
-                    f"a rectangle is top, left, bottom, right, such as 10,20,300,400; {value} is empty"
+                    f"a rectangle is top, left, bottom, right, such as 10,20,300,400; {edges} is empty"
                 )
-            corners = [(left, top), (right, top), (right, bottom), (left, bottom)]
-            return _polygons([corners])
-        several = not _is_number(value[0][0])
-        return _polygons(value if several else [value])
-    except (TypeError, KeyError, IndexError):
+            return Polygons((_corners([(left, top), (right, top), (right, bottom), (left, bottom)]),))
+        return Polygons(tuple(map(_corners, [value] if nesting == 1 else value)))
+    except (TypeError, ValueError, KeyError, IndexError):
         raise _unknown(value) from None
 
 
-def _polygons(polygons: Sequence[Sequence[Any]]) -> Polygons:
-    found = []
-    for corners in polygons:
-        if not 3 <= len(corners) <= MOST_CORNERS:
-            raise UserError(f"a polygon has 3 to {MOST_CORNERS} corners [x, y], not {len(corners)}")
-        for corner in corners:
-            if not (len(corner) == 2 and all(map(_is_number, corner)) and all(map(isfinite, corner))):
-                raise UserError(f"a corner of a polygon is two numbers, [x, y], not {corner!r}")
-        found.append(tuple((float(x), float(y)) for x, y in corners))
-    if not found:
-        raise UserError("a region of interest has at least one polygon")
-    return Polygons(tuple(found))
+def _corners(given: Any) -> Corners:
+    try:
+        corners = np.array(given, np.float64)
+    except (TypeError, ValueError):  # some have more numbers than others
+        corners = np.empty(0)
+    plane = corners.ndim == 2 and corners.shape[1] == 2 and bool(np.isfinite(corners).all())
+    if not plane or not 3 <= len(corners) <= MOST_CORNERS:
+        raise UserError(
+            f"a polygon has 3 to {MOST_CORNERS} corners of two numbers, [x, y]; not {given!r:.60}"
+        )
+    return tuple((float(x), float(y)) for x, y in corners)
 
 
 def _from_file(path: Path) -> Polygons:
     """Corners, polygons, or the shapes of labelme, whose rectangles have two corners."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}; check the path") from error
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{path} is not JSON: it wants corners such as [[x, y], [x, y], [x, y]]") from error
-    try:
         if isinstance(content, dict):
             content = [_corners_of_shape(shape) for shape in content["shapes"]]
         return _from_numbers(content)
-    except (UserError, KeyError, TypeError, ValueError):
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}; check the path") from error
+    except (UserError, KeyError, TypeError, ValueError, RecursionError):
         raise UserError(
-            f"{path} wants corners such as [[x, y], [x, y], [x, y]], or shapes of labelme"
+            f"{path} wants corners such as [[x, y], [x, y], [x, y]], or shapes of labelme, in JSON"
         ) from None
 
 
@@ -250,33 +253,31 @@ def _corners_of_shape(shape: Mapping[str, Any]) -> list[list[float]]:
     return [[x0, y0], [x1, y0], [x1, y1], [x0, y1]]
 
 
-def _from_mask(path: str | Path) -> Bitmap:
+def _from_mask(path: Path) -> Bitmap:
     values = np.asarray(decoded(path).values)
-    marked: Mask = (values if values.ndim == 2 else values.max(axis=2)) > 0
-    return _bitmap(marked, f"the mask {path}")
+    return _bitmap((values if values.ndim == 2 else values.max(axis=2)) > 0, f"the mask {path}")
 
 
 def _bitmap(mask: Mask, name: str) -> Bitmap:
     bitmap = Bitmap.of_mask(mask)
     if not bitmap.mask.any():
-        raise UserError(f"{name} is black all over: the region of interest is where it is not")
+        raise ImageError(f"{name} is black all over: the region of interest is where it is not")
     return bitmap
 
 
 def _from_json(fields: Mapping[str, Any]) -> Roi:
     """A region as a model file holds it."""
     try:
-        match sorted(fields):
-            case ["polygons"]:
-                return _polygons(fields["polygons"])
-            case ["source"] if isinstance(fields["source"], str):
-                return AreaOfEach(fields["source"])
-            case ["bits", "columns", "rows"]:
-                bitmap = Bitmap(int(fields["rows"]), int(fields["columns"]), str(fields["bits"]))
-                in_range = all(0 < side <= MOST_SIDE for side in (bitmap.rows, bitmap.columns))
-                if in_range and bitmap.mask.any():
+        match fields:
+            case {"polygons": polygons}:
+                return _from_numbers(polygons)
+            case {"source": str(source)}:
+                return AreaOfEach(source)
+            case {"rows": int(rows), "columns": int(columns), "bits": str(bits)}:
+                bitmap = Bitmap(rows, columns, bits)
+                if 0 < rows <= MOST_SIDE and 0 < columns <= MOST_SIDE and bitmap.mask.any():
                     return bitmap
-    except (TypeError, ValueError, zlib.error):
+    except (ValueError, zlib.error):
         pass
     raise _unknown(fields)
 
@@ -288,50 +289,8 @@ def _unknown(value: object) -> UserError:
     )
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool)
-
-
 def _is_table(name: str) -> bool:
     return name.lower().endswith(".csv")
-
-
-def _tails(image: str | Path) -> Iterator[PurePath]:
-    """The ends of a path, the longest first.
-
-    >>> [tail.as_posix() for tail in _tails("parts/good/1.png")]
-    ['parts/good/1.png', 'good/1.png', '1.png']
-    """
-    parts = PurePath(image).parts
-    return (PurePath(*parts[i:]) for i in range(1 if PurePath(image).is_absolute() else 0, len(parts)))
-
-
-def _in_folder(folder: str, image: str | Path) -> Bitmap | None:
-    for tail in _tails(image):
-        for ending in MASK_ENDINGS:
-            for suffix in SUFFIXES:
-                mask = Path(folder, tail.parent, f"{tail.stem}{ending}{suffix}")
-                if mask.is_file():
-                    return _mask_of_image(mask)
-    return None
-
-
-def _mask_of_image(path: Path) -> Bitmap:
-    try:
-        return _from_mask(path)
-    except ImageError:
-        raise
-    except UserError as error:
-        raise ImageError(str(error)) from error
-
-
-def _in_table(table: Path, image: str | Path) -> Area | None:
-    try:
-        status = table.stat()
-    except OSError as error:
-        raise UserError(f"cannot read {table}: {error.strerror}; name another place (`roi=PLACE`)") from error
-    regions = _read_table(table, status.st_mtime_ns, status.st_size)
-    return next((regions[name] for tail in _tails(image) if (name := tail.as_posix()) in regions), None)
 
 
 @lru_cache(maxsize=8)
@@ -342,13 +301,9 @@ def _read_table(table: Path, *_: int) -> dict[str, Area]:
     found: dict[str, Area] = {}
     for number, line in enumerate(lines, start=2):
         try:
-            value = (
-                line["roi"]
-                if "roi" in line
-                else ",".join(line[edge] for edge in ("top", "left", "bottom", "right"))
-            )
-            beside = table.parent / value
-            area = parse_roi(str(beside) if beside.is_file() else value)
+            edges = [line[edge] for edge in (("roi",) if "roi" in line else EDGES)]
+            beside = table.parent / edges[0]
+            area = parse_roi(str(beside) if beside.is_file() else ",".join(edges))
             if not isinstance(area, Polygons | Bitmap):
                 raise UserError("a line names one region")
             found[PurePath(line["image"]).as_posix()] = area

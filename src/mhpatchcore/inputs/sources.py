@@ -10,22 +10,37 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn, cast
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 from PIL import Image, ImageOps
 
 from mhpatchcore.errors import ImageError, UserError
-from mhpatchcore.inputs.files import FetchedFile, fetch_file, frames_of, open_bytes
-from mhpatchcore.inputs.pixels import depth_of
-from mhpatchcore.inputs.places import absolute, images_at, images_in, is_single
-from mhpatchcore.inputs.sequences import LazyImage, Replay, frame, is_frame
+from mhpatchcore.inputs.files import FetchedFile, absolute, fetch_file, frames_of, is_frame, open_bytes
+from mhpatchcore.inputs.pixels import depth_of, frame
+from mhpatchcore.inputs.places import images_at, images_in, kind_of
 from mhpatchcore.runtime.arrays import Array
+from mhpatchcore.runtime.parallel import Replay
 from mhpatchcore.runtime.urls import url_of
+
+
+@dataclass(frozen=True)
+class LazyImage:
+    """One of the images of a function, which is made when it is asked for."""
+
+    replay: Replay[Any]
+    number: int
+
+    def __str__(self) -> str:
+        return f"number {self.number}"
+
 
 ImageLike = str | Path | Array | LazyImage
 GivenImage = ImageLike | Image.Image | bytes | BinaryIO
 Images = GivenImage | Iterable[GivenImage] | Callable[[], Iterable[GivenImage]]
+Found = tuple[
+    ImageLike, str | Path | None
+]  # an image, and the folder or archive that it was found in, if any
 
 FROM_PYTHON = "given in Python"
 SEVERAL_PLACES = "several places"
@@ -49,26 +64,36 @@ class Gathered:
 def gather(source: Images, as_given: bool = False) -> Gathered:
     """The images in whatever was given, by name: each file once, in the order of the names or `as_given`.
 
-    So a list of a folder's files, in any order, is learnt like the folder. Arrays stay in their order.
+    So a list of a folder's files, in any order, is learnt like the folder. Arrays stay in their order. The images of a
+    function are made when they are needed.
     """
     passed_over: list[str] = []
-    found = _replayed(source) if callable(source) else list(_each(source, passed_over))
-    folders = [folder for _, folder in found if folder is not None]
+    if callable(source):
+        replay = Replay(source)
+        found: list[Found] = [(LazyImage(replay, number), None) for number, _ in enumerate(source())]
+    else:
+        found = list(_each(source, passed_over))
+    folders = [Path(folder) for _, folder in found if folder is not None]
     if not found or len(folders) < len(found):
         numbered = enumerate(image for image, _ in found)
         names = [f"array {i}" if is_unnamed(image) else str(image) for i, image in numbered]
         return Gathered(tuple(image for image, _ in found), tuple(names), FROM_PYTHON)
-    root = _common(folders)
+    try:
+        common = os.path.commonpath(folders)
+    except ValueError:
+        common = ""
+    root = Path(common) if common else None  # some are on this machine and others elsewhere
     by_name: dict[str, ImageLike] = {}
     for image, _ in found:
         place = absolute(str(image))
-        name = url_of(place) or str(place) if root is None else place.relative_to(root).as_posix()
-        by_name.setdefault(name, image)
+        by_name.setdefault(str(place) if root is None else Path(place).relative_to(root).as_posix(), image)
     names = list(by_name) if as_given else sorted(by_name, key=Path)
-    source = SEVERAL_PLACES if root is None else url_of(root) or str(root)
-    is_whole = all(folder == root for folder in folders)
     return Gathered(
-        tuple(by_name[name] for name in names), tuple(names), source, is_whole, tuple(passed_over)
+        tuple(by_name[name] for name in names),
+        tuple(names),
+        SEVERAL_PLACES if root is None else url_of(root) or str(root),
+        all(folder == root for folder in folders),
+        tuple(passed_over),
     )
 
 
@@ -85,14 +110,68 @@ def each_image(source: Images) -> Iterator[ImageLike]:
 def single_image(source: Images) -> ImageLike | None:
     """The image, where one was given and no folder, pattern or collection."""
     if isinstance(source, str | Path):
-        return source if is_single(source) else None
-    if isinstance(source, np.ndarray):
-        return source if source.ndim != 4 else None
-    if isinstance(source, LazyImage):
-        return source
-    if isinstance(source, bytes) or hasattr(source, "read"):
-        return _file_of(source)
-    return pixels_of(source) if isinstance(source, Image.Image) else None
+        return source if kind_of(source) == "image" else None
+    if isinstance(source, np.ndarray) and source.ndim == 4:
+        return None
+    return _loose_image(source)
+
+
+def is_unnamed(image: ImageLike) -> bool:
+    """Whether an image is no file whose name leads to it: an array, or the content of a file."""
+    return isinstance(image, FetchedFile) or not isinstance(image, str | Path)
+
+
+def describe(source: ImageLike) -> str:
+    """What an image is called in a message."""
+    return "given as an array" if isinstance(source, np.ndarray) else str(source)
+
+
+def _each(source: Any, passed_over: list[str]) -> Iterator[Found]:
+    """Every image with the folder it was found in, which arrays do not have; other files there are passed over."""
+    if isinstance(source, str | Path):
+        yield from images_in(source, passed_over)
+    elif isinstance(source, np.ndarray) and source.ndim == 4:
+        yield from ((image, None) for image in source)
+    elif _loose_image(source) is not None:
+        raise UserError("one array or one file is one image: give a list of them")
+    elif callable(source):
+        yield from _each(source(), passed_over)
+    elif isinstance(source, Iterable):
+        for one in source:
+            loose = _loose_image(one)
+            if isinstance(one, str | Path):
+                yield from images_at(one, passed_over)
+            elif isinstance(one, np.ndarray) and one.ndim == 4:
+                yield from ((image, None) for image in one)
+            elif loose is not None:
+                yield loose, None
+            else:
+                raise _unknown(one)
+    else:
+        raise _unknown(source)
+
+
+def _loose_image(given: Any) -> Array | LazyImage | FetchedFile | None:
+    """What is an image itself, and not a path to some: an array, an image of Pillow, the content of a file."""
+    if isinstance(given, np.ndarray | LazyImage):
+        return given
+    if isinstance(given, Image.Image):
+        return pixels_of(given)
+    if isinstance(given, io.TextIOBase):
+        raise UserError("an open image file must be opened in binary mode: open(path, 'rb')")
+    if isinstance(given, bytes) or hasattr(given, "read"):
+        name = getattr(given, "name", None)
+        content = given if isinstance(given, bytes) else given.read()
+        return FetchedFile(name if isinstance(name, str) else "given as bytes", content)
+    return None
+
+
+def _unknown(what: object) -> UserError:
+    kind = "None" if what is None else f"{type(what).__name__} ({what!r:.40})"
+    return UserError(
+        "images are a folder, a file, a pattern such as 'parts/*.png', arrays, images of Pillow, "
+        f"a list of these, or a function that gives them; this is {kind}"
+    )
 
 
 def pixels_of(image: Image.Image) -> Array:
@@ -124,7 +203,13 @@ def fetched(source: ImageLike) -> str | Path | Array:
     elsewhere come with their content. Others are returned as they are.
     """
     if isinstance(source, LazyImage):
-        made = source.made()
+        try:
+            made = source.replay[source.number]
+        except IndexError:
+            raise ImageError(
+                f"image {source.number} is missing: what gives the images has given fewer than before; give a list of "
+                "them"
+            ) from None
         return pixels_of(made) if isinstance(made, Image.Image) else made
     if not isinstance(source, str | Path):
         return source
@@ -149,78 +234,3 @@ def content_hash(source: ImageLike) -> str:
             return hashlib.file_digest(cast(io.BytesIO, file), "sha256").hexdigest()
         except OSError as error:
             raise ImageError(f"cannot read image {image}: {error.strerror}; replace or remove it") from error
-
-
-def describe(source: ImageLike) -> str:
-    """What an image is called in a message."""
-    return "given as an array" if isinstance(source, np.ndarray) else str(source)
-
-
-def _replayed(run: Callable[[], Iterable[GivenImage]]) -> list[tuple[ImageLike, Path | None]]:
-    """The images of a function, to be made when they are needed."""
-    replay = Replay(run)
-    return [(LazyImage(replay, number), None) for number in range(replay.length)]
-
-
-def _each(source: Images, passed_over: list[str]) -> Iterator[tuple[ImageLike, Path | None]]:
-    """Every image with the folder it was found in, which arrays do not have; other files there are passed over."""
-    if isinstance(source, str | Path):
-        yield from images_in(source, passed_over)
-    elif isinstance(source, Image.Image) or (isinstance(source, np.ndarray) and source.ndim < 4):
-        raise UserError("one array is one image: give a list of them")
-    elif isinstance(source, bytes) or hasattr(source, "read"):
-        raise UserError("one file is one image: give a list of them")
-    elif callable(source):
-        yield from _each(source(), passed_over)
-    elif isinstance(source, Iterable):
-        for one in source:
-            yield from _of(one, passed_over)
-    else:
-        _refuse(source)
-
-
-def _of(one: Any, passed_over: list[str]) -> Iterator[tuple[ImageLike, Path | None]]:
-    """What one item of a collection stands for."""
-    if isinstance(one, str | Path):
-        yield from images_at(one, passed_over)
-    elif isinstance(one, Image.Image):
-        yield pixels_of(one), None
-    elif isinstance(one, np.ndarray):
-        yield from ((image, None) for image in (one if one.ndim == 4 else [one]))
-    elif isinstance(one, LazyImage):
-        yield one, None
-    elif isinstance(one, bytes) or hasattr(one, "read"):
-        yield _file_of(one), None
-    else:
-        _refuse(one)
-
-
-def is_unnamed(image: ImageLike) -> bool:
-    """Whether an image is no file whose name leads to it: an array, or the content of a file."""
-    return isinstance(image, FetchedFile) or not isinstance(image, str | Path)
-
-
-def _file_of(given: Any) -> FetchedFile:
-    """The content of an image file, or an open one, as a file; its name says where it comes from."""
-    if isinstance(given, io.TextIOBase):
-        raise UserError("an open image file must be opened in binary mode: open(path, 'rb')")
-    content = given if isinstance(given, bytes) else given.read()
-    name = getattr(given, "name", None)
-    return FetchedFile(name if isinstance(name, str) else "given as bytes", content)
-
-
-def _common(folders: list[Path]) -> Path | None:
-    """The folder that holds them all; None where some are on this machine and others elsewhere."""
-    try:
-        common = os.path.commonpath(folders)
-    except ValueError:
-        return None
-    return Path(common) if common else None
-
-
-def _refuse(what: object) -> NoReturn:
-    kind = "None" if what is None else f"{type(what).__name__} ({what!r:.40})"
-    raise UserError(
-        "images are a folder, a file, a pattern such as 'parts/*.png', arrays, images of Pillow, "
-        f"a list of these, or a function that gives them; this is {kind}"
-    )

@@ -1,20 +1,24 @@
-"""Views: what the network sees of an image, each with its geometry, the way back to the original pixels."""
+"""Views: what the network sees of an image, each with its geometry, the way back to the original pixels.
+
+Turned copies of a view, about its middle, are learnt of parts that may lie in any direction. What they show from beyond
+the edges is mirrored there. Angles are those in the image, also where the view is stretched.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from math import ceil
+from math import ceil, cos, radians, sin
 
 import numpy as np
+from PIL import Image
 
 from mhpatchcore.inputs.decode import size_of
 from mhpatchcore.inputs.regions import Area, Extent, middles
 from mhpatchcore.inputs.sources import ImageLike
-from mhpatchcore.inputs.turns import PLAIN, Sides, Turn
 from mhpatchcore.inputs.window import EIGHT_BIT, Window
-from mhpatchcore.runtime.arrays import Array, Floats, Mask
+from mhpatchcore.runtime.arrays import Array, Doubles, Floats, Mask
 
 # pixels differed by at most 3 levels (0.1 on average) from those of a full decode; with a margin of 2 by up to 5
 DRAFT_MARGIN = 3
@@ -23,6 +27,7 @@ OVERLAP = 0.25  # of a tile, at least
 MOST_TILES = 2**16
 STRIDE = 32  # what the sides of views are multiples of
 MOST_ASPECT = 3.0
+Sides = tuple[float, float]  # height and width, in pixels of the image, of what a view shows
 
 
 @dataclass(frozen=True)
@@ -83,15 +88,15 @@ class Geometry:
         >>> Geometry(8, 12, 0, 4, 8, 12, overlaps=(0, 4, 0, 0)).blending(np.array([3]), np.arange(4, 12)).tolist()
         [[0.0, 0.25, 0.5, 0.75, 1.0, 1.0, 1.0, 1.0]]
         """
-        rows = _ramps(y, self.top, self.bottom, self.overlaps[0], self.overlaps[2])
-        columns = _ramps(x, self.left, self.right, self.overlaps[1], self.overlaps[3])
+
+        def ramps(at: Array, start: float, stop: float, before: float, after: float) -> Array:
+            rising = (at - start) / before if before else np.ones(len(at))
+            falling = (stop - at) / after if after else np.ones(len(at))
+            return np.clip(rising, 0, 1) * np.clip(falling, 0, 1)
+
+        rows = ramps(y, self.top, self.bottom, self.overlaps[0], self.overlaps[2])
+        columns = ramps(x, self.left, self.right, self.overlaps[1], self.overlaps[3])
         return np.outer(rows, columns).astype(np.float32)
-
-
-def _ramps(at: Array, start: float, stop: float, before: float, after: float) -> Array:
-    rising = (at - start) / before if before else np.ones(len(at))
-    falling = (stop - at) / after if after else np.ones(len(at))
-    return np.clip(rising, 0, 1) * np.clip(falling, 0, 1)
 
 
 @dataclass(frozen=True)
@@ -121,8 +126,16 @@ class View:
         """
         if not self.zoom:
             return (self.geometry(height, width),)
+
+        def tiles(length: int, tile: float) -> list[tuple[int, float, float]]:
+            """Where tiles begin that cover a length, and how far the tiles before and behind reach into each."""
+            n = _tile_count(length, tile)
+            starts = [round(i * (length - tile) / max(n - 1, 1)) for i in range(n)]
+            reach = [start + tile - behind for start, behind in pairwise(starts)]
+            return list(zip(starts, [0.0, *reach], [*reach, 0.0], strict=True))
+
         tall, wide = self.height / self.zoom, self.width / self.zoom
-        rows, columns = _tiles(height, tall), _tiles(width, wide)
+        rows, columns = tiles(height, tall), tiles(width, wide)
         return tuple(
             Geometry(height, width, top, left, top + tall, left + wide, (above, before, below, after))
             for top, above, below in rows
@@ -161,16 +174,82 @@ def whole_view(views: Sequence[View]) -> View:
     return next((view for view in views if not view.zoom), View(window=views[0].window))
 
 
-def _tiles(length: int, tile: float) -> list[tuple[int, float, float]]:
-    """Where tiles begin that cover a length, and how far the tiles before and behind reach into each."""
-    n = _tile_count(length, tile)
-    starts = [round(i * (length - tile) / max(n - 1, 1)) for i in range(n)]
-    reach = [start + tile - behind for start, behind in pairwise(starts)]
-    return list(zip(starts, [0.0, *reach], [*reach, 0.0], strict=True))
-
-
 def _tile_count(length: int, tile: float) -> int:
     return max(1, ceil((length - tile) / (tile * (1 - OVERLAP)) + 1))
+
+
+@dataclass(frozen=True)
+class Turn:
+    """Counter-clockwise by some degrees, of what may have been mirrored, left to right, before.
+
+    >>> print(Turn(), Turn(45), Turn(90, mirrored=True), sep="; ")
+    as it is; turned by 45°; mirrored, turned by 90°
+    """
+
+    degrees: int = 0
+    mirrored: bool = False
+
+    def __str__(self) -> str:
+        steps = ["mirrored"] * self.mirrored + [f"turned by {self.degrees}°"] * bool(self.degrees)
+        return ", ".join(steps) or "as it is"
+
+    def pixels(self, view: Array, sides: Sides) -> Array:
+        """The turned copy of a view (H, W, C)."""
+        if self == PLAIN:
+            return view
+        size = view.shape[:2]
+        down, right = sides[0] / size[0], sides[1] / size[1]
+        M = self._matrix(down / right)
+        middle = np.array(size) / 2
+        beyond = [max(0, ceil(reach)) + 2 for reach in np.abs(M) @ middle - middle]  # 2: what the filter sees
+        padded = np.pad(view, [(n, n) for n in beyond] + [(0, 0)], mode="symmetric")
+        y, x = middle + beyond - M @ middle
+        how = (M[1, 1], M[1, 0], x, M[0, 1], M[0, 0], y)
+        bands = (np.ascontiguousarray(padded[:, :, i]) for i in range(view.shape[2]))
+        turned = [
+            Image.fromarray(band).transform(size[::-1], Image.Transform.AFFINE, how, Image.Resampling.BICUBIC)
+            for band in bands
+        ]
+        return np.stack([np.asarray(band) for band in turned], axis=2)
+
+    def inside(self, mask: Mask, sides: Sides) -> Mask:
+        """Which cells (h, w) of the turned copy show cells of the view that are in a mask (h, w)."""
+        rows, columns = np.indices(mask.shape)
+        places = np.stack([rows.ravel() + 0.5, columns.ravel() + 0.5])
+        y, x = np.floor(self.back(places, mask.shape, sides)).astype(np.intp)
+        found: Mask = mask[np.minimum(y, mask.shape[0] - 1), np.minimum(x, mask.shape[1] - 1)]
+        return found.reshape(mask.shape)
+
+    def back(self, places: Doubles, size: tuple[int, ...], sides: Sides) -> Doubles:
+        """Places (2, n) = y, x of the turned copy as those of the view of `size` that are shown there.
+
+        >>> Turn(90).back(np.array([[10.0], [30.0]]), (40, 40), (40, 40)).ravel().tolist()
+        [30.0, 30.0]
+        """
+        down, right = sides[0] / size[0], sides[1] / size[1]
+        middle, length = np.array(size)[:, None] / 2, np.array(size)[:, None]
+        found = middle + self._matrix(down / right) @ (places - middle)
+        mirrored: Doubles = length - np.abs(found % (2 * length) - length)
+        return mirrored
+
+    def _matrix(self, stretched: float) -> Doubles:
+        """From steps (y, x) in the turned copy to those in the view, whose pixels are `stretched` times as tall as wide
+        in the image.
+        """
+        c, s = round(cos(radians(self.degrees)), 12), round(sin(radians(self.degrees)), 12)
+        M = np.array([[c, s / stretched], [-s * stretched, c]])
+        return M * [[1], [-1]] if self.mirrored else M
+
+
+AUTO = "auto"
+PLAIN = Turn()
+TURNS = {
+    "none": (PLAIN,),
+    "rotations": tuple(Turn(degrees) for degrees in range(0, 360, 45)),
+    "flips": tuple(Turn(degrees, mirrored) for mirrored in (False, True) for degrees in range(0, 360, 90)),
+}
+# in the order of their numbers
+EVERY_TURN = tuple(dict.fromkeys(turn for turns in TURNS.values() for turn in turns))
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,18 +273,19 @@ class Placed:
 
 def views_of(size: tuple[int, int], view: View, grid: tuple[int, int], area: Area | None) -> list[Placed]:
     """The views of an image of `size` that show some of an area, with grids of rows and columns of patches."""
-    every = enumerate(view.geometries(*size))
-    found = [Placed(number, where, _inside(size, where, grid, area)) for number, where in every]
-    return [one for one in found if one.inside is None or one.inside.any()]
-
-
-def _inside(size: tuple[int, int], where: Geometry, grid: tuple[int, int], area: Area | None) -> Mask | None:
-    """Which cells of a view's grid have their middle in the image and in an area."""
-    if area is None and where.bottom <= size[0] and where.right <= size[1]:
-        return None
-    rows, columns = (middles(where.top, where.bottom, grid[0]), middles(where.left, where.right, grid[1]))
-    inside: Mask = (rows < size[0])[:, None] & (columns < size[1])
-    return inside if area is None else inside & area.over(where.box, *grid, size)
+    found = []
+    for number, where in enumerate(view.geometries(*size)):
+        inside: Mask | None = None
+        if area is not None or where.bottom > size[0] or where.right > size[1]:
+            # cells of the grid that have their middle in the image and in the area
+            rows = middles(where.top, where.bottom, grid[0])
+            columns = middles(where.left, where.right, grid[1])
+            inside = (rows < size[0])[:, None] & (columns < size[1])
+            if area is not None:
+                inside &= area.over(where.box, *grid, size)
+        if inside is None or inside.any():
+            found.append(Placed(number, where, inside))
+    return found
 
 
 def reduction(views: Sequence[View], height: int, width: int) -> int:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from math import ceil, floor, isfinite, log10
-from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -71,8 +71,11 @@ class Window(NamedTuple):
                 "a model on images like it"
             )
         if self.depth and image.frames not in (None, self.frames):
+            given, wanted = (
+                "one frame" if n == 1 else f"a stack of {n} frames" for n in (image.frames, self.frames)
+            )
             raise ImageError(
-                f"image {name} is {_frames(image.frames)}, and the model is for {_frames(self.frames)}: "
+                f"image {name} is {given}, and the model is for {wanted}: "
                 "give it such images (frames of one part together are a stack)"
             )
 
@@ -95,38 +98,33 @@ def learnt_window(images: Sequence[ImageLike], window: Window | str = AUTO) -> W
     count here: they are reported when they are read.
     """
     some = [images[i] for i in spread(len(images), SAMPLE)]
-    headers = [
-        (image, header) for image, header in ((one, header_of(one)) for one in some) if header is not None
-    ]
-    if not headers:
+    known = [(image, header) for image in some if (header := header_of(image)) is not None]
+    if not known:
         return EIGHT_BIT if isinstance(window, str) else window
-    kinds = Counter((header.depth, header.frames or 1) for _, header in headers)
+    kinds = Counter((header.depth, header.frames or 1) for _, header in known)
     depth, frames = kinds.most_common(1)[0][0]
     if isinstance(window, Window):
-        return Window(window.low, window.high, depth, frames)
+        return window._replace(depth=depth, frames=frames)
     if depth == "8-bit":
         return EIGHT_BIT._replace(frames=frames)
     percentiles = []
-    for image, header in headers:
-        if header.depth == depth:
-            try:
-                percentiles.append(_percentiles(decoded(image)))
-            except ImageError:
-                continue
-    return around(percentiles)._replace(depth=depth, frames=frames)
+    for image in (image for image, header in known if header.depth == depth):
+        with suppress(ImageError):
+            percentiles.append(_percentiles(decoded(image)))
+    return _around(percentiles)._replace(depth=depth, frames=frames)
 
 
 def own_window(image: Decoded) -> Window:
     """What an image is shown by where no window is given: 8 bits as they are, others by their own values."""
-    return EIGHT_BIT if image.depth == "8-bit" else around([_percentiles(image)])
+    return EIGHT_BIT if image.depth == "8-bit" else _around([_percentiles(image)])
 
 
-def around(percentiles: Sequence[Doubles]) -> Window:
+def _around(percentiles: Sequence[Doubles]) -> Window:
     """The window of images whose values lie between these, (2,) of each; that of one value alone has some width.
 
     Its ends are round numbers, which can be typed: a thousandth of the window does not matter.
 
-    >>> print(around([np.array([200.3, 2750.9])]), around([np.array([0.0, 0.87])]))
+    >>> print(_around([np.array([200.3, 2750.9])]), _around([np.array([0.0, 0.87])]))
     149,2802 -0.0174,0.8874
     """
     lows, highs = np.array(percentiles).T if percentiles else np.zeros((2, 1))
@@ -152,22 +150,14 @@ def parse_window(value: Any) -> Window | str:
     """
     if value == AUTO:
         return AUTO
-    parts = value.split(",") if isinstance(value, str) else value
     try:
-        low, high, *kind = parts
-        if any(isinstance(one, bool) or not isinstance(one, Real | str) for one in (low, high)):
-            raise TypeError
+        low, high, *kind = value.split(",") if isinstance(value, str) else value
         window = Window(float(low), float(high), *kind)
+        ordered = isfinite(window.low) and isfinite(window.high) and window.high - window.low > NO_WIDTH
+        if ordered and window.depth in ("", *DEPTHS) and window.frames in range(1, MOST_FRAMES + 1):
+            return window
     except (TypeError, ValueError):
-        raise UserError(
-            f"window is auto or two values, black and white, such as 0,4095; not {value!r}"
-        ) from None
-    if not (isfinite(window.low) and isfinite(window.high) and window.high - window.low > NO_WIDTH):
-        raise UserError(f"window wants the lower value first, such as 0,4095; not {value!r}")
-    if window.depth not in ("", *DEPTHS) or window.frames not in range(1, MOST_FRAMES + 1):
-        raise UserError(f"window is for images of {', '.join(DEPTHS)}, not {value!r}")
-    return window
-
-
-def _frames(n: int | None) -> str:
-    return "one frame" if n in (None, 1) else f"a stack of {n} frames"
+        pass
+    raise UserError(
+        f"window is auto or two values, black and white, the lower value first, such as 0,4095; not {value!r}"
+    )

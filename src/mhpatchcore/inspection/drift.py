@@ -34,7 +34,7 @@ from numpy.typing import ArrayLike
 
 from mhpatchcore.calibration.threshold import Calibration
 from mhpatchcore.errors import UserError
-from mhpatchcore.inputs.camera import MEASURES
+from mhpatchcore.inputs.loading import MEASURES
 from mhpatchcore.inspection.evidence import training_file
 from mhpatchcore.model.value import Model
 from mhpatchcore.runtime.arrays import Doubles

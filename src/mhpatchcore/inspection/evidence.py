@@ -27,8 +27,7 @@ from mhpatchcore.inputs.loading import load_image
 from mhpatchcore.inputs.places import is_there
 from mhpatchcore.inputs.regions import Extent
 from mhpatchcore.inputs.sources import GivenImage, ImageLike, content_hash
-from mhpatchcore.inputs.turns import EVERY_TURN, PLAIN, Turn
-from mhpatchcore.inputs.views import Box, Geometry
+from mhpatchcore.inputs.views import EVERY_TURN, PLAIN, Box, Geometry, Turn
 from mhpatchcore.metric.distances import squared_distances
 from mhpatchcore.model.value import Model, Scale
 from mhpatchcore.result import Result

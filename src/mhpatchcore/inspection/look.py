@@ -20,8 +20,8 @@ from mhpatchcore.errors import ImageError
 from mhpatchcore.fitting.fit import shaped
 from mhpatchcore.inputs.checks import Seen
 from mhpatchcore.inputs.decode import decoded, header_of
+from mhpatchcore.inputs.files import is_frame
 from mhpatchcore.inputs.loading import LoadedImage, load_image
-from mhpatchcore.inputs.sequences import is_frame
 from mhpatchcore.inputs.sources import Gathered, ImageLike, fetched, spread
 from mhpatchcore.inputs.views import whole_view
 from mhpatchcore.inputs.window import SAMPLE, learnt_window

@@ -19,7 +19,8 @@ from mhpatchcore.model.value import Model, Scale
 from mhpatchcore.result import Result
 from mhpatchcore.results import Results
 from mhpatchcore.runtime.arrays import Array
-from mhpatchcore.runtime.parallel import available_cores, ordered_map
+from mhpatchcore.runtime.parallel import ordered_map
+from mhpatchcore.runtime.system import available_cores
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -19,10 +19,9 @@ from onnx import TensorProto
 from mhpatchcore.backbone.descriptors import LOCAL
 from mhpatchcore.backbone.safety import check_harmless
 from mhpatchcore.config import Config
-from mhpatchcore.inputs.camera import MEASURES
 from mhpatchcore.inputs.decode import MOST_PIXELS
-from mhpatchcore.inputs.turns import EVERY_TURN, TURNS
-from mhpatchcore.inputs.views import MOST_TILES
+from mhpatchcore.inputs.loading import MEASURES
+from mhpatchcore.inputs.views import EVERY_TURN, MOST_TILES, TURNS
 from mhpatchcore.inputs.window import Window
 from mhpatchcore.model.duplicates import SIDE
 from mhpatchcore.model.value import Model

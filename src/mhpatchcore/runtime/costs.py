@@ -3,16 +3,6 @@
 Peaks are the kernel's high-water marks (VmHWM), reset at the start of every phase, so no short spike is missed
 between two looks. Where the kernel does not allow the reset, a peak is that of the process so far. The peak of the
 whole also covers what happens before, between and after the phases, such as loading a network.
-
-Phases of a fit and an evaluation:
-
-    extract     decode, backbone, store
-    moments     count, mean and scatter of all patches, principal directions, shrinkage, whitening
-    bank        the constructor's passes over the store
-    calibrate   normal images against the bank rows of the others
-    rank        all training images against the bank rows of the others, if suspicious ones are asked for
-    coverage    distances of all training patches to the bank, for the report of a fit
-    score       test images; an experiment counts their pixels in a phase "metrics" of its own
 """
 
 from __future__ import annotations
@@ -27,34 +17,34 @@ from typing import Any
 
 from mhpatchcore.runtime.system import children_peak, current_rss, own_peak, reset_peak
 
-PHASES = {
-    "extract": "reading images",
+PHASES = {  # of a fit and an evaluation; an experiment counts the pixels of test images in one more, "metrics"
+    "extract": "reading images",  # decode, backbone, store
     "augment": "trying copies",
-    "moments": "summing up patches",
+    "moments": "summing up patches",  # count, mean and scatter, principal directions, shrinkage
     "metric": "whitening",
-    "bank": "building the bank",
+    "bank": "building the bank",  # the constructor's passes over the store
     "select": "selecting rows",
-    "rank": "looking for suspects",
-    "calibrate": "calibrating",
-    "coverage": "measuring coverage",
+    "rank": "looking for suspects",  # all training images against the bank rows of the others, if asked for
+    "calibrate": "calibrating",  # normal images against the bank rows of the others
+    "coverage": "measuring coverage",  # distances of all training patches to the bank, for the report of a fit
     "score": "scoring",
     "ranks": "ranking frames",
     "look": "looking at images",
 }
 
 
-@dataclass(frozen=True)
+@dataclass
 class Phase:
     """One phase: seconds on the clock and of CPU, the peak of resident memory, what it wrote to the store.
 
-    `items` are images; "metric" is one step.
+    `items` are images, which the running phase counts; "metric" is one step.
     """
 
     name: str
-    wall_seconds: float
-    cpu_seconds: float
-    peak_rss: int
-    items: int
+    wall_seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    peak_rss: int = 0
+    items: int = 0
     bytes_stored: int = 0
 
     @property
@@ -62,19 +52,12 @@ class Phase:
         return self.items / self.wall_seconds if self.wall_seconds > 0 else 0.0
 
 
-@dataclass
-class Measured:
-    """What a running phase reports: how many items are done."""
-
-    items: int = 0
-
-
 class Costs:
     """Measures phases one after the other; phases do not overlap.
 
     >>> costs = Costs()
-    >>> with costs.phase("extract") as measured:
-    ...     measured.items = 2
+    >>> with costs.phase("extract") as phase:
+    ...     phase.items = 2
     >>> [(phase.name, phase.items) for phase in costs.phases]
     [('extract', 2)]
     """
@@ -87,24 +70,17 @@ class Costs:
         self._stored: defaultdict[str, int] = defaultdict(int)
 
     @contextmanager
-    def phase(self, name: str) -> Iterator[Measured]:
+    def phase(self, name: str) -> Iterator[Phase]:
         self._highest = self.peak_rss
         self._start_mark()
-        measured = Measured()
+        phase = Phase(name)
         wall, cpu = time.perf_counter(), cpu_seconds()
         try:
-            yield measured
+            yield phase
         finally:
-            self.phases.append(
-                Phase(
-                    name,
-                    wall_seconds=time.perf_counter() - wall,
-                    cpu_seconds=cpu_seconds() - cpu,
-                    peak_rss=self._mark(),
-                    items=measured.items,
-                    bytes_stored=self._stored.pop(name, 0),
-                )
-            )
+            phase.wall_seconds, phase.cpu_seconds = time.perf_counter() - wall, cpu_seconds() - cpu
+            phase.peak_rss, phase.bytes_stored = self._mark(), self._stored.pop(name, 0)
+            self.phases.append(phase)
 
     def stored(self, phase: str, size: int) -> None:
         """Count bytes that a phase has written to the store."""
@@ -141,31 +117,23 @@ def progress_bars(only_for_people: bool = False) -> Iterator[Callable[[str, int,
 
     Where stderr is a file or a pipe, the bars are written once, at the end; not at all if they are `only_for_people`.
     """
+    from rich import progress
     from rich.console import Console
 
     console = Console(stderr=True)
     if only_for_people and not console.is_terminal:
         yield lambda phase, done, total: None
         return
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
+    bars = progress.Progress(
+        progress.TextColumn("{task.description:<20}"),
+        progress.BarColumn(),
+        progress.MofNCompleteColumn(),
+        progress.TimeElapsedColumn(),
+        progress.TextColumn("left"),
+        progress.TimeRemainingColumn(),
+        console=console,
+        redirect_stdout=False,  # rich would send what is printed to stdout meanwhile to stderr
     )
-
-    columns = (
-        TextColumn("{task.description:<20}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    )
-    # rich would send what is printed to stdout meanwhile to stderr
-    bars = Progress(*columns, console=console, redirect_stdout=False)
     tasks: dict[str, Any] = {}
 
     def show(phase: str, done: int, total: int) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from mhpatchcore.errors import UserError
-from mhpatchcore.runtime.system import HAS_LOCKS, flush, is_root, lock
+from mhpatchcore.runtime.system import HAS_LOCKS, flush, give_to_owner_of, lock
 from mhpatchcore.runtime.urls import check_writable, url_of, write_url
 
 NAME = 32
@@ -43,8 +43,12 @@ def atomic_path(target: str | Path) -> Iterator[Path]:
     """
     url = url_of(target)
     if url is not None:
-        with _copied_to(url) as temporary:
+        check_writable(url)
+        with tempfile.TemporaryDirectory(prefix="mhpatchcore-") as folder:
+            temporary = Path(folder, Path(url).name[-NAME:])
+            temporary.touch()
             yield temporary
+            write_url(url, temporary)
         return
     if Path(target).exists() and not (Path(target).is_file() or Path(target).is_dir()):
         raise UserError(f"cannot write {target}: it is not a file that can be replaced; choose another place")
@@ -52,10 +56,7 @@ def atomic_path(target: str | Path) -> Iterator[Path]:
     with temporary_beside(target) as temporary:
         try:
             yield temporary
-            flush(temporary)
-            temporary.replace(target)
-            with suppress(OSError):  # not every file system flushes folders, and the file is in its place
-                flush(target.parent)
+            _move(temporary, target)
         except OSError as error:
             if error.filename not in (None, str(temporary)):  # it speaks of another file
                 raise
@@ -111,14 +112,6 @@ def make_folder(folder: Path) -> None:
         give_to_owner_of(folder.parent, folder)
 
 
-def give_to_owner_of(model: Path, path: Path) -> None:
-    """As root, give a file or a folder to whom another one belongs."""
-    if is_root():
-        with suppress(OSError):  # not every file system has owners
-            facts = model.stat()
-            os.chown(path, facts.st_uid, facts.st_gid, follow_symlinks=False)
-
-
 @contextmanager
 def atomic_folder(target: str | Path) -> Iterator[Path]:
     """Give a temporary folder beside the target; on success it becomes `target`, on failure it goes.
@@ -135,11 +128,7 @@ def atomic_folder(target: str | Path) -> Iterator[Path]:
         raise _cannot_write(target, error) from error
     try:
         yield temporary
-        for path in (*temporary.rglob("*"), temporary):
-            flush(path)
-        temporary.replace(target)
-        with suppress(OSError):
-            flush(target.parent)
+        _move(temporary, target)
     except OSError as error:
         concerned = [name for name in (error.filename, error.filename2) if name is not None]
         if concerned and not any(Path(name).is_relative_to(temporary) for name in concerned):
@@ -149,14 +138,13 @@ def atomic_folder(target: str | Path) -> Iterator[Path]:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-@contextmanager
-def _copied_to(url: str) -> Iterator[Path]:
-    check_writable(url)
-    with tempfile.TemporaryDirectory(prefix="mhpatchcore-") as folder:
-        temporary = Path(folder, Path(url).name[-NAME:])
-        temporary.touch()
-        yield temporary
-        write_url(url, temporary)
+def _move(temporary: Path, target: Path) -> None:
+    """Put a file or folder in its place, when all of it is on the disk."""
+    for path in (*temporary.rglob("*"), temporary):
+        flush(path)
+    temporary.replace(target)
+    with suppress(OSError):  # not every file system flushes folders, and what was written is in its place
+        flush(target.parent)
 
 
 def _locked(path: Path) -> int:
@@ -194,16 +182,16 @@ def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, Any]], header: 
     image,score
     '=HYPERLINK(1),-1.5
     """
+
+    def safe(value: Any) -> Any:
+        return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
+
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, extrasaction="ignore", lineterminator="\n")
     if header:
         writer.writeheader()
-    writer.writerows({name: _no_formula(value) for name, value in row.items()} for row in rows)
+    writer.writerows({name: safe(value) for name, value in row.items()} for row in rows)
     return text.getvalue()
-
-
-def _no_formula(value: Any) -> Any:
-    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
 
 
 def import_parquet() -> tuple[Any, Any]:

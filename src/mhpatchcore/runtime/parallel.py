@@ -1,4 +1,4 @@
-"""Work spread over threads so that results never depend on how many there are, and the memory that it leaves behind.
+"""Work spread over threads so that results never depend on how many there are.
 
 BLAS changes the last bits of a product with its number of threads. So each task runs BLAS on one thread, tasks (chunks
 of images, blocks of rows) have a fixed size, and results are reduced by trees of a fixed shape: the same items in the
@@ -7,27 +7,18 @@ same order give the same bits, wherever each part is computed. Threads only deci
 
 from __future__ import annotations
 
-import ctypes
-import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
-from functools import cache, lru_cache, partial
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import cache, lru_cache
 from itertools import repeat
-from threading import Lock
+from threading import Lock, local
 from typing import Any, Generic, TypeVar
 
 Item = TypeVar("Item")
 Out = TypeVar("Out")
-
-_M_MMAP_THRESHOLD, _M_ARENA_MAX = -3, -8  # of malloc.h
-LARGE = 2**20  # bytes of an array that gets memory of its own
-
-
-def available_cores() -> int:
-    """Cores this process may use (a container may allow fewer than the machine has)."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+END = object()  # of what an iterator gives
 
 
 def ordered_map(
@@ -58,51 +49,53 @@ def ordered_map(
 class ProcessState:
     """A state of the whole process, which blocks of code need: `with state(): …`.
 
-    Blocks may overlap, in any order and on any threads: the first sets the state, the last to leave restores what was
-    there before. `begin` sets it, and gives back what restores it.
+    Blocks may overlap, in any order and on any threads: the first enters it, the last to leave restores what was there
+    before.
     """
 
-    def __init__(self, begin: Callable[[], Callable[[], Any]]) -> None:
-        self._begin = begin
-        self._lock, self._inside = Lock(), 0
-        self._restore: Callable[[], Any] | None = None
+    def __init__(self, enter: Callable[[], AbstractContextManager[Any]]) -> None:
+        self._enter = enter
+        self._lock, self._inside, self._entered = Lock(), 0, ExitStack()
 
     @contextmanager
     def __call__(self) -> Iterator[None]:
         with self._lock:
             if self._inside == 0:
-                self._restore = self._begin()
+                self._entered.enter_context(self._enter())
             self._inside += 1
         try:
             yield
         finally:
             with self._lock:
                 self._inside -= 1
-                if self._inside == 0 and self._restore is not None:
-                    self._restore()
+                if self._inside == 0:
+                    self._entered.close()
 
 
-def _limit_blas() -> Callable[[], Any]:
-    """Limit all BLAS libraries that are loaded by now, numpy's at least."""
+@contextmanager
+def late_blas_limited() -> Iterator[None]:
+    """One thread for every BLAS library that is loaded by now, numpy's at least.
+
+    Within `one_blas_thread` it is for a library that was loaded after that began, such as scikit-learn's.
+    """
     import numpy  # noqa: F401
     from threadpoolctl import ThreadpoolController
 
     libraries = ThreadpoolController().select(user_api="blas").lib_controllers
+    # newer versions let only the first thread that asks set limits, and ignore all others
+    setters = [getattr(one, "_real_set_num_threads", one.set_num_threads) for one in libraries]
     before = [library.get_num_threads() for library in libraries]
-
-    def set_threads(numbers: Sequence[int]) -> None:
-        for library, number in zip(libraries, numbers, strict=True):
-            # newer versions let only the first thread that asks set limits, and ignore all others
-            getattr(library, "_real_set_num_threads", library.set_num_threads)(number)
-
-    set_threads([1] * len(libraries))
-    return partial(set_threads, before)
+    for set_threads in setters:
+        set_threads(1)
+    try:
+        yield
+    finally:
+        for set_threads, number in zip(setters, before, strict=True):
+            set_threads(number)
 
 
 # within such a block every BLAS call of the process uses one thread, so that its bits are the same everywhere
-one_blas_thread = ProcessState(_limit_blas)
-
-
+one_blas_thread = ProcessState(late_blas_limited)
 _for_life = ExitStack()
 
 
@@ -110,16 +103,6 @@ _for_life = ExitStack()
 def limit_blas() -> None:
     """One thread for every BLAS call of this process, a worker's, from now on."""
     _for_life.enter_context(one_blas_thread())
-
-
-@contextmanager
-def late_blas_limited() -> Iterator[None]:
-    """Within `one_blas_thread`, for a BLAS library that was loaded after it began, such as scikit-learn's."""
-    restore = _limit_blas()
-    try:
-        yield
-    finally:
-        restore()
 
 
 class Memoised(Generic[Out]):
@@ -141,6 +124,31 @@ class Memoised(Generic[Out]):
 
     def forget(self) -> None:
         self._remembered.cache_clear()
+
+
+class Replay(Generic[Out]):
+    """What `run()` gives, by number, mostly in rising order.
+
+    Each thread has a run of its own and goes forward in it; going back begins a new run. So only the last is kept.
+    """
+
+    def __init__(self, run: Callable[[], Iterable[Out]]) -> None:
+        self._run, self._here = run, local()
+
+    def __getitem__(self, number: int) -> Out:
+        here = self._here
+        if getattr(here, "number", number) > number or not hasattr(here, "rest"):
+            here.rest, here.number = iter(self._run()), -1
+        while here.number < number:
+            one = next(here.rest, END)
+            if one is END:
+                raise IndexError(number)
+            here.last, here.number = one, here.number + 1
+        last: Out = here.last
+        return last
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Replay, (self._run,)
 
 
 def whole_subtrees(items: Sequence[Item], fan_in: int, levels: int) -> list[tuple[int, Sequence[Item]]]:
@@ -195,24 +203,3 @@ def tree_nodes(
             else:
                 open_nodes[level], node = merged, None
     return [node for node in reversed(open_nodes) if node is not None]
-
-
-def give_back() -> None:
-    """Return free heap memory to the system. The C library keeps it otherwise, and it counts as ours.
-
-    Worth its few milliseconds after work that leaves much behind, such as loading a network.
-    """
-    with suppress(OSError, AttributeError):  # a C library other than glibc: nothing to call, nothing lost
-        ctypes.CDLL(None).malloc_trim(0)
-
-
-def share_one_heap() -> None:
-    """Let all threads from now on share one heap. Each would get its own, with free memory no other can use.
-
-    Large arrays get memory of their own, which goes back when they do; in the heap they would leave holes, more of them
-    the longer the work takes.
-    """
-    with suppress(OSError, AttributeError):
-        library = ctypes.CDLL(None)
-        library.mallopt(_M_ARENA_MAX, 1)
-        library.mallopt(_M_MMAP_THRESHOLD, LARGE)

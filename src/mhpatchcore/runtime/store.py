@@ -2,9 +2,8 @@
 
 An entry is one file, named by a key made from all that decides its content, in the layout of safetensors: a header of
 names, types, shapes and places, then the raw numbers. Every array has a checksum of all this in the header. Entries
-are written beside their place and renamed, so one is there whole or not at all. They are read with positioned reads
-rather than a memory map, whose pages would count as this process's memory. A store is known by its folder alone: it
-pickles.
+are written beside their place and renamed, so one is there whole or not at all. They are read rather than mapped:
+pages of a memory map would count as this process's memory. A store is known by its folder alone: it pickles.
 
 Entries of a kind share a folder; `fitting/storekeeping.py` opens stores and keeps them small.
 """
@@ -20,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -57,8 +56,13 @@ class Store:
             pieces.append(content.data)
             at += content.nbytes
         text = json.dumps(header).encode()
+        target = self.path(key)
         try:
-            target = self._made_path(key)
+            if (
+                not target.parent.is_dir()
+            ):  # the store's own folder is not made again: somebody has taken it away
+                target.parent.parent.mkdir(exist_ok=True)
+                target.parent.mkdir(exist_ok=True)
             handle, name = tempfile.mkstemp(prefix=".", dir=target.parent)
             try:
                 with os.fdopen(handle, "wb") as file:
@@ -78,7 +82,11 @@ class Store:
 
     def put_by_content(self, kind: str, arrays: Mapping[str, Array]) -> str:
         """Keep what many tasks need, so that it does not travel with every one of them; its key."""
-        key = content_key(kind, arrays)
+        digest = hashlib.sha256()
+        for name, array in arrays.items():
+            digest.update(f"{name} {array.dtype.str} {array.shape} ".encode())
+            digest.update(np.ascontiguousarray(array).data)
+        key = entry_key(kind, digest.hexdigest())
         self.put(key, arrays)
         return key
 
@@ -95,12 +103,12 @@ class Store:
     def get(self, key: str, names: Sequence[str] | None = None) -> dict[str, Array]:
         """Some arrays of an entry, or all of them, each checked against its checksum."""
         try:
-            with self.path(key).open("rb", buffering=0) as file:
+            with self.path(key).open("rb") as file:
                 length, size = int.from_bytes(file.read(8), "little"), os.fstat(file.fileno()).st_size
                 if 8 + length > size:
                     raise ValueError("it is too short")
                 header = json.loads(file.read(length))
-                return {one: _read(file.fileno(), 8 + length, one, header[one]) for one in names or header}
+                return {one: _read(file, 8 + length, size, one, header[one]) for one in names or header}
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise DamagedEntryError(
                 f"the entry {key[:24]} of the store in {self.folder} is damaged ({error}); run the command again"
@@ -110,14 +118,6 @@ class Store:
         """Where an entry is: few files to a folder, however many images there are."""
         kind, _, name = key.rpartition("/")
         return self.folder / kind / name[:2] / f"{name}{SUFFIX}"
-
-    def _made_path(self, key: str) -> Path:
-        """`path`, with its folders made; the store's own is not, since somebody has taken it away."""
-        path = self.path(key)
-        if not path.parent.is_dir():
-            path.parent.parent.mkdir(exist_ok=True)
-            path.parent.mkdir(exist_ok=True)
-        return path
 
 
 def entry_key(kind: str, *parts: object) -> str:
@@ -129,21 +129,13 @@ def entry_key(kind: str, *parts: object) -> str:
     return f"{kind}/{hashlib.sha256(json.dumps([VERSION, parts], default=str).encode()).hexdigest()}"
 
 
-def content_key(kind: str, arrays: Mapping[str, Array]) -> str:
-    """A key of the content itself."""
-    digest = hashlib.sha256()
-    for name, array in arrays.items():
-        digest.update(f"{name} {array.dtype.str} {array.shape} ".encode())
-        digest.update(np.ascontiguousarray(array).data)
-    return entry_key(kind, digest.hexdigest())
-
-
-def _read(file: int, start: int, name: str, entry: Mapping[str, Any]) -> Array:
+def _read(file: BinaryIO, start: int, size: int, name: str, entry: Mapping[str, Any]) -> Array:
     first, stop = entry["data_offsets"]
-    if not 0 <= first <= stop <= os.fstat(file).st_size - start:
+    if not 0 <= first <= stop <= size - start:
         raise ValueError("it is too short")
     data = bytearray(stop - first)
-    if os.preadv(file, [data], start + first) != len(data) or _checksum(name, entry, data) != entry["crc32"]:
+    file.seek(start + first)
+    if file.readinto(data) != len(data) or _checksum(name, entry, data) != entry["crc32"]:  # type: ignore[attr-defined]
         raise ValueError("it is not what was written")
     return np.frombuffer(data, np.dtype(entry["dtype"])).reshape(entry["shape"])
 

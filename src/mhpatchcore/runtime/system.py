@@ -1,4 +1,4 @@
-"""What Linux, macOS and Windows do differently: locks, owners, flushing, and how much memory a process takes.
+"""What Linux, macOS and Windows do differently: locks, owners, flushing, cores, and how much memory a process takes.
 
 Everything here has a fallback, so that a model is fitted and scores anywhere. Where files cannot be locked nothing is
 taken for abandoned, and where memory cannot be read it counts as 0.
@@ -6,6 +6,7 @@ taken for abandoned, and where memory cannot be read it counts as 0.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sys
 from contextlib import suppress
@@ -20,6 +21,8 @@ else:
     HAS_LOCKS = True
 
 KIB = 1024
+M_MMAP_THRESHOLD, M_ARENA_MAX = -3, -8  # of malloc.h
+LARGE = 2**20  # bytes of an array that gets memory of its own
 
 
 def lock(handle: int, wait: bool = True) -> None:
@@ -39,8 +42,17 @@ def flush(path: Path) -> None:
         os.close(handle)
 
 
-def is_root() -> bool:
-    return hasattr(os, "geteuid") and os.geteuid() == 0
+def give_to_owner_of(model: Path, path: Path) -> None:
+    """As root, give a file or a folder to whom another one belongs."""
+    if hasattr(os, "geteuid") and os.geteuid() == 0:
+        with suppress(OSError):  # not every file system has owners
+            facts = model.stat()
+            os.chown(path, facts.st_uid, facts.st_gid, follow_symlinks=False)
+
+
+def available_cores() -> int:
+    """Cores this process may use (a container may allow fewer than the machine has)."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def current_rss() -> int:
@@ -63,14 +75,37 @@ def children_peak() -> int:
     return _peak("RUSAGE_CHILDREN")
 
 
+def _peak(whose: str) -> int:
+    if not HAS_LOCKS:
+        return 0
+    unit = 1 if sys.platform == "darwin" else KIB
+    return unit * resource.getrusage(getattr(resource, whose)).ru_maxrss
+
+
 def reset_peak() -> None:
     """Start a new high-water mark at the present size, if the kernel lets us."""
     with suppress(OSError):  # a sandbox may forbid it: peaks are then those since the start
         Path("/proc/self/clear_refs").write_text("5")
 
 
-def _peak(whose: str) -> int:
-    if not HAS_LOCKS:
-        return 0
-    unit = 1 if sys.platform == "darwin" else KIB
-    return unit * resource.getrusage(getattr(resource, whose)).ru_maxrss
+def give_back() -> None:
+    """Return free heap memory to the system. The C library keeps it otherwise, and it counts as ours.
+
+    Worth its few milliseconds after work that leaves much behind, such as loading a network.
+    """
+    _call_libc("malloc_trim", 0)
+
+
+def share_one_heap() -> None:
+    """Let all threads from now on share one heap. Each would get its own, with free memory no other can use.
+
+    Large arrays get memory of their own, which goes back when they do; in the heap they would leave holes, more of them
+    the longer the work takes.
+    """
+    _call_libc("mallopt", M_ARENA_MAX, 1)
+    _call_libc("mallopt", M_MMAP_THRESHOLD, LARGE)
+
+
+def _call_libc(name: str, *arguments: int) -> None:
+    with suppress(OSError, AttributeError, TypeError):  # not glibc: nothing to call, nothing lost
+        getattr(ctypes.CDLL(None), name)(*arguments)

@@ -6,7 +6,6 @@ that may pass is made again, a few times; then one line says which URL it was an
 
 from __future__ import annotations
 
-import io
 import posixpath
 import re
 import time
@@ -57,12 +56,26 @@ def read_url(
 
 def open_url(url: str, kind: type[UserError] = UserError) -> BinaryIO:
     """A file of which only the parts that are read are asked for, to look at headers and tables."""
-    return io.BufferedReader(_Parts(url, kind), BLOCK)
+    found = size_and_state(url, kind)
+    if found is None:
+        raise kind(_missing(url))
+    if found[0] is None:
+        raise kind(f"the server of {url} does not say how large it is: copy it to this machine")
+    from fsspec.spec import AbstractBufferedFile
+
+    class Parts(AbstractBufferedFile):  # type: ignore[misc]  # each read is a request, made again where it fails
+        def _fetch_range(self, start: int, stop: int) -> bytes:
+            content = read_url(url, kind, start, stop)
+            if len(content) > stop - start:
+                raise kind(f"the server of {url} gives no parts of files: copy it to this machine")
+            return content
+
+    file: BinaryIO = Parts(_system(url), url, block_size=BLOCK, size=found[0])
+    return file
 
 
 def write_url(url: str, file: Path) -> None:
-    """Copy a file there, whole or not at all."""
-    check_writable(url)
+    """Copy a file there, whole or not at all; see `check_writable`."""
     _request(url, UserError, lambda system: system.put_file(str(file), url), "write")
 
 
@@ -123,40 +136,6 @@ def join_url(url: str, name: str) -> str:
     return f"{scheme}://{posixpath.normpath(posixpath.join(posixpath.dirname(path), name))}"
 
 
-class _Parts(io.RawIOBase):
-    """A file elsewhere, of which each read is a request of its own; its size is known from the start."""
-
-    def __init__(self, url: str, kind: type[UserError]) -> None:
-        self._url, self._kind, self._at = url, kind, 0
-        found = size_and_state(url, kind)
-        if found is None:
-            raise kind(_missing(url))
-        if found[0] is None:
-            raise kind(f"the server of {url} does not say how large it is: copy it to this machine")
-        self._size = found[0]
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._at = offset + (0, self._at, self._size)[whence]
-        return self._at
-
-    def readinto(self, buffer: Any) -> int:
-        stop = min(self._at + len(buffer), self._size)
-        if self._at >= stop:
-            return 0
-        content = read_url(self._url, self._kind, self._at, stop)
-        if len(content) > stop - self._at:
-            raise self._kind(f"the server of {self._url} gives no parts of files: copy it to this machine")
-        buffer[: len(content)] = content
-        self._at += len(content)
-        return len(content)
-
-
 def _request(url: str, kind: type[UserError], request: Callable[[Any], Out], doing: str = "read") -> Out:
     """The answer to a request, which is made again where a failure may pass; errors are one line for the user."""
     for wait in (*WAITS, None):
@@ -165,11 +144,15 @@ def _request(url: str, kind: type[UserError], request: Callable[[Any], Out], doi
         except UserError:
             raise
         except ImportError as error:
-            raise UserError(_not_installed(url, error)) from None
+            # fsspec says in words of its own what it misses, and gives the import that failed as the cause
+            package = error.name or getattr(error.__cause__, "name", None) or "another package"
+            extra = EXTRA if package in IN_EXTRA else package
+            raise UserError(f"{url} takes {package}: pip install {extra}") from None
         except FileNotFoundError as error:
             raise kind(_missing(url)) from error
         except Exception as error:  # every system has errors of its own
-            if _is_denied(error):
+            by_name = "credential" in type(error).__name__.lower()
+            if isinstance(error, PermissionError) or by_name or getattr(error, "status", None) in DENIED:
                 raise kind(
                     f"cannot {doing} {url}: no permission ({in_one_line(error)}); check your credentials for it"
                 ) from error
@@ -201,17 +184,6 @@ def _system(url: str) -> Any:
             "max_concurrency": 1,  # otherwise it asks for the size of every object before it reads it
         }
     return fsspec.filesystem(scheme, **options)
-
-
-def _is_denied(error: Exception) -> bool:
-    by_name = "credential" in type(error).__name__.lower()
-    return isinstance(error, PermissionError) or by_name or getattr(error, "status", None) in DENIED
-
-
-def _not_installed(url: str, error: ImportError) -> str:
-    """fsspec says in words of its own what it misses, and gives the import that failed as the cause."""
-    package = error.name or getattr(error.__cause__, "name", None) or "another package"
-    return f"{url} takes {package}: pip install {EXTRA if package in IN_EXTRA else package}"
 
 
 def _missing(url: str) -> str:

@@ -30,7 +30,8 @@ from mhpatchcore.deploy.inbox.journal import Change, InboxError, Journal
 from mhpatchcore.errors import ModelFileError, UserError, in_one_line
 from mhpatchcore.model.file import document_of, from_bytes, read_file
 from mhpatchcore.model.history import OtherProductError, differ
-from mhpatchcore.runtime.files import atomic_path, give_to_owner_of, make_folder, remove_abandoned
+from mhpatchcore.runtime.files import atomic_path, make_folder, remove_abandoned
+from mhpatchcore.runtime.system import give_to_owner_of
 from mhpatchcore.runtime.system import lock as lock_file
 
 FOLDER, LEARNT = "versions", "learnt"

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import os
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
-from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
@@ -21,11 +19,12 @@ from starlette.requests import ClientDisconnect
 
 from mhpatchcore.deploy.serve.pool import Limits, Pool
 from mhpatchcore.deploy.serve.refusals import Refused, busy, described
-from mhpatchcore.errors import ImageTooLargeError, UserError
+from mhpatchcore.errors import ImageTooLargeError
 from mhpatchcore.inputs.decode import open_image
+from mhpatchcore.inputs.files import FetchedFile
 from mhpatchcore.runtime.arrays import Array
-from mhpatchcore.runtime.texts import without_paths
 
+SENT = "<the image that was sent>"
 # the last is what `curl --data-binary` says of any file
 BINARY = ("application/octet-stream", "binary/octet-stream", "application/x-www-form-urlencoded")
 LONGEST = 200  # letters of a name, and of a caller's id
@@ -54,55 +53,27 @@ class Sent:
         ).hexdigest()
 
     @property
+    def source(self) -> FetchedFile | Array:
+        """What the readers of images take: bytes are a file that is in memory alone."""
+        return FetchedFile(SENT, self.content) if isinstance(self.content, bytes) else self.content
+
+    @property
     def size(self) -> int:
         """In bytes."""
         return self.content.nbytes if isinstance(self.content, np.ndarray) else len(self.content)
 
 
-@contextmanager
-def as_source(content: bytes | Array) -> Iterator[Path | Array]:
-    """What the readers of images take. Bytes become a file that is in memory alone, with a path while it is needed."""
-    if isinstance(content, np.ndarray):
-        yield content
-        return
-    handle = os.memfd_create("image")
-    try:
-        with open(handle, "wb", closefd=False) as file:
-            file.write(content)
-        yield Path(f"/proc/self/fd/{handle}")
-    finally:
-        os.close(handle)
-
-
-@contextmanager
-def readable(sent: Sent, most_pixels: int) -> Iterator[Path | Array]:
-    """`as_source`, if it has not too many pixels; what the readers then say of it is said of its name."""
-    if not sent.size:
-        raise Refused(422, "the body is empty: send an image")
-    with as_source(sent.content) as source:
-        try:
-            height, width = _size(source)
-            if height * width > most_pixels:
-                raise ImageTooLargeError(
-                    f"the image has {width} × {height} pixels, and at most {most_pixels} are taken: send it smaller"
-                )
-            yield source
-        except UserError as error:
-            status = 413 if isinstance(error, ImageTooLargeError) else 422
-            raise Refused(status, str(without_paths(str(error).replace(str(source), sent.name)))) from error
-
-
-def _size(source: Path | Array) -> tuple[int, int]:
-    """Height and width; 0 of what is no image, of which decoding says what is wrong."""
+def check_pixels(sent: Sent, most: int) -> None:
+    """Refuse an image of too many pixels before they are decoded; of what is no image decoding says what is wrong."""
+    source, height, width = sent.source, 0, 0
     if isinstance(source, np.ndarray):
-        return source.shape[0], source.shape[1]
-    try:
-        with open_image(source) as image:
-            return image.height, image.width
-    except UserError:
-        raise
-    except Exception:  # Pillow raises nearly anything on damaged files
-        return 0, 0
+        height, width = source.shape[:2]
+    else:
+        with suppress(Exception), open_image(source) as image:  # Pillow raises nearly anything
+            height, width = image.height, image.width
+    if height * width > most:
+        told = f"the image has {width} × {height} pixels, and at most {most} are taken: send it smaller"
+        raise ImageTooLargeError(told)
 
 
 async def body_of(request: Request, most: int | None = None) -> bytes:

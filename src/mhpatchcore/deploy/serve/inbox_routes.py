@@ -20,7 +20,7 @@ from mhpatchcore.deploy.inbox.proposals import Request as Asked
 from mhpatchcore.deploy.inbox.versions import ModelChangedError, Version, recover, versions
 from mhpatchcore.deploy.serve import service as serving
 from mhpatchcore.deploy.serve.answers import ModelAnswer, problems, reply, taking
-from mhpatchcore.deploy.serve.bodies import as_source, images_of, json_of, kind_of
+from mhpatchcore.deploy.serve.bodies import Sent, images_of, json_of, kind_of
 from mhpatchcore.deploy.serve.pictures import encoded
 from mhpatchcore.deploy.serve.refusals import Refused
 from mhpatchcore.deploy.serve.registry import Served
@@ -179,8 +179,8 @@ async def image(
         part = service.models.inbox.part(_known(id_))
         served = _served(service, part.model)
         window = None if served is None else served.detector.config.views[0].window
-        with as_source(service.models.inbox.image(id_)) as source:
-            return encoded(screen_pixels(source, window, longest), "JPEG")
+        source = Sent(service.models.inbox.image(id_)).source
+        return encoded(screen_pixels(source, window, longest), "JPEG")
 
     return Response(await to_thread(drawn), media_type="image/jpeg")
 

@@ -11,7 +11,6 @@ import io
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from threading import Lock
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
@@ -20,7 +19,6 @@ import numpy as np
 from fastapi import Request
 from PIL import Image
 
-from mhpatchcore.deploy.serve.bodies import as_source
 from mhpatchcore.deploy.serve.pool import Key, Lane
 from mhpatchcore.deploy.serve.refusals import Refused
 from mhpatchcore.deploy.serve.registry import Served
@@ -70,8 +68,7 @@ async def get_image(request: Request, part: Part, longest: int) -> bytes:
                 image.thumbnail((longest, longest))
                 return encoded(np.asarray(image), "JPEG")
         window = None if part.result is None else part.result.window
-        with as_source(part.sent.content) as source:
-            return encoded(screen_pixels(source, window, longest), "JPEG")
+        return encoded(screen_pixels(part.sent.source, window, longest), "JPEG")
 
     return await _from_lane(request, (part.id, "image", longest), IMAGE, made)
 
@@ -130,8 +127,7 @@ async def _from_lane(request: Request, key: Key, rank: int, make: Callable[[], b
 
 def _heat(part: Part, result: Result, style: Style) -> bytes:
     if style == "overlay":
-        with as_source(part.sent.content) as source:
-            pixels = screen_pixels(source, result.window)
+        pixels = screen_pixels(part.sent.source, result.window)
         heat = screen_map(result, *pixels.shape[:2])
         return encoded(overlay(pixels, heat, heat_unit(result)), "PNG")
     heat = screen_map(result, *screen_size(*result.size, LAYER[style]))
@@ -141,17 +137,15 @@ def _heat(part: Part, result: Result, style: Style) -> bytes:
 
 
 def _evidence_png(part: Part, served: Served) -> bytes:
-    with as_source(part.sent.content) as source:
-        _, evidence = _explained(part, source, served)
-        with _drawing:
-            return evidence_png(source, evidence)
+    _, evidence = _explained(part, served)
+    with _drawing:
+        return evidence_png(part.sent.source, evidence)
 
 
 def _evidence_json(part: Part, served: Served) -> bytes:
     """With every patch as a small picture where its image was found."""
-    with as_source(part.sent.content) as source:
-        result, evidence = _explained(part, source, served)
-        pixels = load_pixels(source, result.window)
+    result, evidence = _explained(part, served)
+    pixels = load_pixels(part.sent.source, result.window)
     facts: dict[str, Any] = without_paths(representable(evidence.to_dict()))  # before pictures are in it
     del facts["image"]
     for told, place in zip(facts["places"], evidence.places, strict=True):
@@ -166,9 +160,9 @@ def _evidence_json(part: Part, served: Served) -> bytes:
     return json.dumps(facts).encode()
 
 
-def _explained(part: Part, source: Path | Array, served: Served) -> tuple[Result, Evidence]:
+def _explained(part: Part, served: Served) -> tuple[Result, Evidence]:
     """The image as the model that is served now sees it, which may be a later one than it was judged by."""
-    detector, result = served.detector, part.result
+    detector, result, source = served.detector, part.result, part.sent.source
     if result is None or part.answer["sha256"] != served.sha256:
         result = detector.score_opened(detector.opened(source))
     if detector not in _modest:  # its networks take one core, and leave the others to the line

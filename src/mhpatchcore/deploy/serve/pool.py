@@ -18,7 +18,7 @@ from math import ceil
 from typing import TypeVar
 
 from mhpatchcore.deploy.serve.refusals import Refused, busy, closing
-from mhpatchcore.runtime.parallel import available_cores
+from mhpatchcore.runtime.system import available_cores
 
 Out = TypeVar("Out")
 MEMORY = 0.9  # of the running mean of seconds per work

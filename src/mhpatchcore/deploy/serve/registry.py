@@ -23,7 +23,7 @@ from mhpatchcore.deploy.serve.refusals import Refused
 from mhpatchcore.detector import Detector
 from mhpatchcore.errors import UserError
 from mhpatchcore.model.file import to_bytes
-from mhpatchcore.runtime.parallel import give_back
+from mhpatchcore.runtime.system import give_back
 from mhpatchcore.runtime.texts import without_paths
 
 SUFFIX = ".mhpc"

@@ -20,13 +20,14 @@ from mhpatchcore.deploy.inbox.jobs import Jobs
 from mhpatchcore.deploy.inbox.versions import recover
 from mhpatchcore.deploy.record import Record
 from mhpatchcore.deploy.serve.answers import model_answer, part_answer
-from mhpatchcore.deploy.serve.bodies import Sent, as_source, readable
+from mhpatchcore.deploy.serve.bodies import SENT, Sent, check_pixels
 from mhpatchcore.deploy.serve.metrics import Metrics
 from mhpatchcore.deploy.serve.pool import Deadline, Lane, Limits, Pool
 from mhpatchcore.deploy.serve.refusals import Refused, closing, failed
 from mhpatchcore.deploy.serve.registry import Registry, Served, Swap
-from mhpatchcore.errors import UserError
+from mhpatchcore.errors import ImageError, ImageTooLargeError, UserError
 from mhpatchcore.result import Result
+from mhpatchcore.runtime.texts import without_paths
 
 LAST = 12  # parts that a swapped model is tried on
 FEW, WILD = 5, 1 / 3  # parts that say something, and the share of them whose verdict may change
@@ -236,17 +237,22 @@ def judged(served: Served, sent: Sent, limits: Limits) -> tuple[Result, float, f
     """The result of an image with its regions, and the seconds of decoding and of computing."""
     started = time.perf_counter()
     _ = sent.sha256
-    with readable(sent, limits.max_pixels) as source:
-        image = served.detector.opened(source)
+    try:
+        if not sent.size:
+            raise ImageError("the body is empty: send an image")
+        check_pixels(sent, limits.max_pixels)
+        image = served.detector.opened(sent.source)
         decoded = time.perf_counter()
         result = served.detector.score_opened(image)
         _ = result.regions  # they take a map, which is made here and not on the thread of the event loop
+    except UserError as error:
+        status = 413 if isinstance(error, ImageTooLargeError) else 422
+        raise Refused(status, str(without_paths(str(error).replace(SENT, sent.name)))) from error
     return result, decoded - started, time.perf_counter() - decoded
 
 
 def _verdict(part: Part, served: Served) -> str:
     try:
-        with as_source(part.sent.content) as source:
-            return served.detector.score_opened(served.detector.opened(source)).verdict
+        return served.detector.score_opened(served.detector.opened(part.sent.source)).verdict
     except UserError:  # images that the other model could read
         return "not scored"
