@@ -82,7 +82,7 @@ def create_app(
     app.add_middleware(Guard, service=service, hosts=None if hosts is None else frozenset(hosts))
 
     @app.get("/metrics", tags=["metrics"], dependencies=[Depends(v1.check_token)], response_class=Response)
-    async def metrics() -> Response:
+    def metrics() -> Response:
         """Counts, times and rates for Prometheus."""
         facts = [service.facts(served) for served in service.models.served]
         text = service.metrics.text(facts, service.pool.accepted, service.record)
@@ -120,7 +120,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
 
     def swapped(served: Served) -> None:
         service.metrics.swaps.labels(served.name).inc()
-        loop.call_soon_threadsafe(lambda: service.parts.tell("model", service.facts(served)))
+        loop.call_soon_threadsafe(service.parts.tell, "model", service.facts(served))
 
     async def look() -> None:
         while True:

@@ -43,7 +43,7 @@ IMAGES = answers.taking(answers.Images, *FILES, media="multipart/form-data") | {
 log = logging.getLogger("mhpatchcore")
 
 
-# both are coroutines because FastAPI calls plain functions on other threads, which takes longer than they do
+# FastAPI calls plain functions on other threads: what takes no time is a coroutine, what does delays no verdict
 async def service_of(request: Request) -> Service:
     service: Service = request.app.state.service
     return service
@@ -85,13 +85,13 @@ router = APIRouter(
 
 
 @router.get("/models", response_model=list[answers.ModelAnswer])
-async def models(service: Known) -> Response:
+def models(service: Known) -> Response:
     """All models in service."""
     return reply([service.facts(served) for served in service.models.served])
 
 
 @router.get("/models/{name}", response_model=answers.ModelAnswer)
-async def model(name: str, service: Known) -> Response:
+def model(name: str, service: Known) -> Response:
     """One model, with its history, its settings, and the scores that its threshold comes from."""
     served = service.models[name]
     return reply(service.facts(served) | answers.model_details(served))
@@ -168,15 +168,15 @@ def _verdict_headers(part: Part) -> dict[str, str]:
 
 
 @router.get("/models/{name}/rates", response_model=list[answers.Rate])
-async def rates(name: str, service: Known) -> Response:
+def rates(name: str, service: Known) -> Response:
     """What other rates of false alarms would mean, on the calibration scores and on the last parts."""
     served = service.models[name]
     calibration, recent = served.detector.calibration, service.metrics.scores(served)
-    return reply(await asyncio.to_thread(answers.rates, calibration, recent))
+    return reply(answers.rates(calibration, recent))
 
 
 @router.get("/models/{name}/drift")
-async def drift(name: str, service: Known) -> Response:
+def drift(name: str, service: Known) -> Response:
     """The last parts against those of the calibration: have the scores changed, or how the camera sees them?"""
     served, metrics = service.models[name], service.metrics
     found = metrics.drift(served)
@@ -267,7 +267,7 @@ async def _stream(service: Service) -> AsyncIterator[str]:
 
 
 @router.get("/verdicts", response_class=Response, responses=answers.problems(507))
-async def all_verdicts(
+def all_verdicts(
     service: Known,
     format: Literal["csv", "jsonl", "parquet"] = "jsonl",
     since: Annotated[
@@ -283,5 +283,5 @@ async def all_verdicts(
         raise Refused(404, "there is no record: the service was started without one")
     pieces = EXPORTS[format](verdicts(service.record.path, since, until, model, verdict, limit))
     name = {"Content-Disposition": f'attachment; filename="verdicts.{format}"', "Cache-Control": "no-store"}
-    first = await asyncio.to_thread(next, pieces, b"")  # what can be wrong is so before anything is answered
+    first = next(pieces, b"")  # what can be wrong is so before anything is answered
     return StreamingResponse(chain([first], pieces), media_type=MEDIA[format], headers=name)
