@@ -19,10 +19,10 @@ from safetensors.numpy import save_file
 
 from benchmarks.commands import listed, parser_of, write_json
 from mhpatchcore import Config
+from mhpatchcore.backbone.building import ARCHITECTURES, load_weights
 from mhpatchcore.backbone.graph import Graph
 from mhpatchcore.backbone.resnet import SHAPES
 from mhpatchcore.backbone.session import make_session
-from mhpatchcore.backbone.weights import ARCHITECTURES, load_weights
 from mhpatchcore.config import Size
 from mhpatchcore.demo.dataset import write_demo_dataset
 from mhpatchcore.fitting.fit import shaped

@@ -9,7 +9,7 @@ import pytest
 from small_detector import vials
 
 from mhpatchcore import Config, Detector
-from mhpatchcore.backbone.weights import PINNED
+from mhpatchcore.backbone.building import PINNED
 from mhpatchcore.errors import UserError
 from mhpatchcore.experiments.ladder import LADDER
 from mhpatchcore.experiments.tables import BUDGET, GEORES, MAIN

@@ -45,7 +45,6 @@ LEVEL = {room: level for level, rooms in enumerate(ORDER) for room in rooms}
 LATE = {
     ("backbone", "backbone.building"),  # the ONNX tools build a graph, and are not needed to run one
     ("backbone", "backbone.custom"),
-    ("backbone", "backbone.weights"),
     ("fitting.fit", "backbone.quantising"),  # half a second
 }
 # doors of the public classes to rooms behind them, opened when somebody asks

@@ -20,7 +20,7 @@ from benchmarks.stress.mutations import (
 from benchmarks.stress.networks import _as_toml
 from benchmarks.stress.processes import HARMLESS, Family, Violation
 from mhpatchcore import Config
-from mhpatchcore.cli.settings import config_of
+from mhpatchcore.cli.options import config_of
 
 
 def prepare(folder: Path) -> None:

@@ -19,7 +19,7 @@ for _switch in ("ORT_DISABLE_TELEMETRY", "HF_HUB_DISABLE_TELEMETRY"):
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from mhpatchcore.backbone.device import use_device as use_device
+    from mhpatchcore.backbone.session import use_device as use_device
     from mhpatchcore.config import Config as Config
     from mhpatchcore.detector import Detector as Detector
     from mhpatchcore.detector import Study as Study
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 # the public names, imported when first used, so that `import mhpatchcore` itself costs nothing
 _HOMES = {
-    "backbone.device": ("use_device",),
+    "backbone.session": ("use_device",),
     "config": ("Config",),
     "detector": ("Detector", "Study"),
     "errors": ("ImageError", "ImageWarning", "ModelFileError", "UserError", "WeightsError"),

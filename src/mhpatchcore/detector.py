@@ -19,7 +19,7 @@ from mhpatchcore.inputs.datasets import Dataset, load_dataset
 from mhpatchcore.inputs.regions import Roi
 from mhpatchcore.inputs.sources import GivenImage, Images, single_image
 from mhpatchcore.inspection.evidence import Evidence, explain
-from mhpatchcore.model.scorer import Scorer
+from mhpatchcore.model.runtime import Scorer
 from mhpatchcore.presets import preset as named_preset
 from mhpatchcore.result import Result
 from mhpatchcore.runtime.arrays import Array

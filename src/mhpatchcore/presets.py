@@ -25,7 +25,7 @@ class Preset:
 
 
 # The paper's network. The hash of these weights is not known beforehand, so they are not pinned in
-# `backbone/weights.py`: they are used as the hub gives them, and every model and row of results records their SHA-256.
+# `backbone/building.py`: they are used as the hub gives them, and every model and row of results records their SHA-256.
 WIDE_RESNET: dict[str, Any] = {
     "backbone": "wide_resnet50_2",
     "tag": "tv2_in1k",
@@ -38,38 +38,21 @@ WIDE_RESNET: dict[str, Any] = {
 # from all images: the threshold, of which the paper knows nothing, comes from images that were learnt from, or there is
 # none.
 MH: dict[str, Any] = {
-    "descriptor": "published",
-    "sizes": ((224, 224),),
-    "aspect": "stretch",
-    "resize": 256,
-    "window": "auto",
-    "roi": None,
-    "augment": "none",
-    "reduction": "pca",
-    "variance": 0.99,
-    "components": None,
-    "metric": "mahalanobis",
-    "shrinkage": 0.07,
-    "floor": 1e-8,
-    "constructor": "tree",
-    "K": 1000,
-    "m_c": 256,
-    "shuffle": False,
-    "fraction": None,
-    "projection": None,
-    "start": "farthest",
-    "alpha": 0.9,
-    "q": None,
-    "score": "reweighted",
-    "local": 1,
-    "neighbours": 9,
-    "sigma": 4.0,
-    "false_alarm": 0.03,
-    "calibration": "cross-image",
-    "calibration_images": 1000,
-    "chunk_images": 16,
-    "precision": "fp32",
-    "seed": 0,
+    **{
+        "sizes": ((224, 224),),
+        "aspect": "stretch",
+        "resize": 256,
+        "window": "auto",
+        "roi": None,
+        "augment": "none",
+    },
+    **{"descriptor": "published", "precision": "fp32", "chunk_images": 16, "seed": 0},
+    **{"reduction": "pca", "variance": 0.99, "components": None},
+    **{"metric": "mahalanobis", "shrinkage": 0.07, "floor": 1e-8},
+    **{"constructor": "tree", "K": 1000, "m_c": 256, "shuffle": False, "start": "farthest"},
+    **{"fraction": None, "projection": None, "alpha": 0.9, "q": None},
+    **{"score": "reweighted", "local": 1, "neighbours": 9, "sigma": 4.0},
+    **{"false_alarm": 0.03, "calibration": "cross-image", "calibration_images": 1000},
 }
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from recipes import Recipes
 
-from mhpatchcore.cli.settings import config_of
+from mhpatchcore.cli.options import config_of
 
 
 def used(path: Path) -> None:

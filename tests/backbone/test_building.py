@@ -14,7 +14,7 @@ from safetensors.numpy import save_file
 
 from mhpatchcore import backbone
 from mhpatchcore.backbone import building
-from mhpatchcore.backbone.weights import find_weights
+from mhpatchcore.backbone.building import load_weights
 from mhpatchcore.errors import UserError
 
 SIZE = {"height": 64, "width": 48}
@@ -146,7 +146,7 @@ def test_the_same_weights_from_elsewhere_share_the_graph(
     cache: Path, tmp_path: Path, builds: list[str]
 ) -> None:
     packaged = backbone.load("efficientnet_lite0", **SIZE)
-    copy = Path(shutil.copy(find_weights("efficientnet_lite0")[0], tmp_path / "mine.pth"))
+    copy = Path(shutil.copy(load_weights("efficientnet_lite0").path, tmp_path / "mine.pth"))
     given = backbone.load("efficientnet_lite0", weights=copy, **SIZE)
     assert len(builds) == 1
     assert given.info.weights_source == "file mine.pth"

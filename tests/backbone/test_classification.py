@@ -14,7 +14,7 @@ from PIL import Image
 from run_networks import genuine_resnet18, run_network
 from sklearn.datasets import load_sample_image
 
-from mhpatchcore.backbone.weights import load_weights
+from mhpatchcore.backbone.building import load_weights
 
 # ImageNet's names for what is in the pictures; it has no dahlia, and the daisy is of the same family
 DAISY, PALACE, MILITARY_UNIFORM = 985, 698, 652

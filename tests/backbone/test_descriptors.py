@@ -7,14 +7,9 @@ import pytest
 from golden_cases import Floats
 from literal_descriptors import literal_concat, literal_patchcore, pooled
 from plain_alignment import aligned
-from run_networks import relative_error
+from run_networks import relative_error, without_rounding
 
-from mhpatchcore.backbone.descriptors import (
-    adaptive_pooling,
-    append_descriptors,
-    descriptor_model,
-    patchcore_kernel,
-)
+from mhpatchcore.backbone.descriptors import adaptive_pooling, descriptor_model, patchcore_kernel
 from mhpatchcore.backbone.graph import FeatureMap, Graph
 from mhpatchcore.backbone.session import make_session
 from mhpatchcore.errors import UserError
@@ -58,23 +53,18 @@ def graph_of(maps: list[Floats]) -> tuple[Graph, list[FeatureMap]]:
 def run_tail(maps: list[Floats], kind: str) -> Floats:
     """Descriptors (N, h, w, d), as they are before they are rounded to halves, aligned by definition."""
     graph, layers = graph_of(maps)
-    local = append_descriptors(graph, layers, kind)
-    assert [(one.height, one.width) for one in local] == [layer.shape[2:] for layer in maps]
-    found = run_layers(graph, local, maps)
+    model, shapes = descriptor_model(graph, layers, kind)
+    assert [shape[1:] for shape in shapes] == [layer.shape[2:] for layer in maps]
+    found = run_layers(model, maps)
     each = [aligned(layer.astype(np.float64), *maps[0].shape[2:]) for layer in found]
     return np.moveaxis(np.concatenate(each, axis=1), 1, -1)
 
 
-def run_layers(graph: Graph, local: list[FeatureMap], maps: list[Floats]) -> list[Floats]:
+def run_layers(model: bytes, maps: list[Floats]) -> list[Floats]:
     """The layers (N, C, h, w) of a tail, as they are before they are rounded to halves."""
-    casts = {node.output[0]: node.input[0] for node in graph.nodes if node.op_type == "Cast"}
-    shapes = [("N", one.channels, one.height, one.width) for one in local]
-    outputs = {
-        f"out{i}": (casts[one.name], shape) for i, (one, shape) in enumerate(zip(local, shapes, strict=True))
-    }
     feed = {f"map{i}": array for i, array in enumerate(maps)}
-    found: list[Floats] = make_session(graph.model(outputs), 1).run(None, feed)
-    rounded = make_session(descriptor_model(graph, local), 1).run(["local_0"], feed)[0]
+    found: list[Floats] = make_session(without_rounding(model), 1).run(None, feed)
+    rounded = make_session(model, 1).run(["local_0"], feed)[0]
     assert rounded.dtype == np.float16 and np.array_equal(rounded, found[0].astype(np.float16))
     return found
 
@@ -112,17 +102,13 @@ def test_patches_are_averages_of_patches(grids: tuple[tuple[int, int], ...], poo
         random.standard_normal((2, 8, *grid)).astype(np.float32)
         for grid in grids[: 2 if kind == "patchcore" else 3]
     ]
-    plain, pooled_ = (
-        (graph, append_descriptors(graph, layers, kind, times))
-        for times in (1, pool)
-        for graph, layers in [graph_of(maps)]
-    )
-    fine, coarse = run_layers(*plain, maps), run_layers(*pooled_, maps)
+    (plain, _), (pooled_, shapes) = (descriptor_model(*graph_of(maps), kind, times) for times in (1, pool))
+    fine, coarse = run_layers(plain, maps), run_layers(pooled_, maps)
     finest = coarse[0].shape[2:]
     assert finest == tuple(-(-side // pool) for side in grids[0])
-    for before, after, layer in zip(fine, coarse, pooled_[1], strict=True):
-        assert after.shape[2:] == (layer.height, layer.width)
-        assert layer.height <= finest[0] and layer.width <= finest[1]
+    for before, after, (_, *grid) in zip(fine, coarse, shapes, strict=True):
+        assert [*after.shape[2:]] == grid
+        assert grid[0] <= finest[0] and grid[1] <= finest[1]
         times = max(1, pool * before.shape[2] // grids[0][0])
         assert np.allclose(after, block_means(before, times), atol=1e-5)
 
@@ -160,9 +146,9 @@ def test_adaptive_pooling_equals_its_definition(n_in: int, n_out: int) -> None:
 )
 def test_impossible_descriptors_are_refused(channels: tuple[int, ...], kind: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
-        append_descriptors(*graph_of(random_maps(channels)), kind)
+        descriptor_model(*graph_of(random_maps(channels)), kind)
 
 
 def test_the_finest_layer_comes_first() -> None:
     with pytest.raises(UserError, match="finest grid first"):
-        append_descriptors(*graph_of(random_maps((8, 8))[::-1]), "concat")
+        descriptor_model(*graph_of(random_maps((8, 8))[::-1]), "concat")

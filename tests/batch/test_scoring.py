@@ -18,7 +18,7 @@ from small_detector import small_detector, with_threshold
 
 from mhpatchcore import Detector
 from mhpatchcore.batch import scoring
-from mhpatchcore.batch.table import RECORD
+from mhpatchcore.batch.scoring import RECORD
 from mhpatchcore.errors import ImageError, ModelFileError, UserError
 from mhpatchcore.fitting.execution import Threads
 from mhpatchcore.inputs.sources import content_hash, list_images

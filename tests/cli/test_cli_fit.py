@@ -56,7 +56,7 @@ def test_copies_are_told_with_what_they_cost(run: Run, good: Path, tmp_path: Pat
         in ran.out
     )
     assert json.loads(run("info", model, "--json").out)["augment"] == "flips"
-    assert "copies      flips" in run("info", model).out
+    assert "copies     flips" in run("info", model).out
 
 
 def test_one_image_gives_a_model_without_a_threshold(run: Run, good: Path, tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def test_a_model_without_a_threshold_gets_one(run: Run, fresh: Path, tmp_path: P
     model = tmp_path / "none.mhpc"
     with_threshold(small_detector(), float("inf")).save(model)
     ran = run("calibrate", model)
-    assert ran.code == 0 and "threshold   none" in ran.out and "inf" not in ran.out
+    assert ran.code == 0 and "threshold  none" in ran.out and "inf" not in ran.out
     assert ran.err.startswith("warning: ") and "has no threshold" in ran.err
     ran = run("calibrate", model, "--with", fresh / "020.png", "--with", fresh / "021.png", "-o", model)
     assert (ran.code, ran.err) == (0, "") and "there was none before" in ran.out
@@ -154,7 +154,7 @@ def test_a_model_knows_its_product_and_replaces_no_other(run: Run, tmp_path: Pat
         "vial",
         "plate",
     ]
-    assert "  product     plate\n" in run("info", plate).out
+    assert "  product    plate\n" in run("info", plate).out
     before, returned = plate.read_bytes(), write_vials(tmp_path / "returned", 2, first=20)
     refused = run("update", vial, returned, "-o", plate)
     assert_one_line_error(refused, 2, "plate.mhpc is a model of plate, and this would be one of vial")

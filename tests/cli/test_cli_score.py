@@ -215,9 +215,9 @@ def test_outputs_do_not_take_each_other_s_place(run: Run, model: Path, images: P
     same = tmp_path / "out"
     for one, other in (("--heatmaps", "--masks"), ("--masks", "--explain"), ("--heatmaps", "--explain")):
         ran = run("score", model, images, one, same, other, same / ".." / "out")
-        assert_one_line_error(ran, 2, one, other, "different folders")
+        assert_one_line_error(ran, 2, "out is given twice", "/")
     ran = run("score", model, images, "--regions", same, "--coco", same)
-    assert_one_line_error(ran, 2, "given twice", "regions.json")
+    assert_one_line_error(ran, 2, "given twice", "regions.csv")
     assert_one_line_error(run("score", model, images, "--regions", model), 2, "given twice")
     assert not same.exists()
 

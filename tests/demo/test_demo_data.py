@@ -134,10 +134,3 @@ def test_a_half_written_set_never_remains(tmp_path: Path, monkeypatch: pytest.Mo
     with pytest.raises(UserError, match="No space left on device"):
         write_demo_dataset(tmp_path / "vials", **SMALL)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_wrong_arguments_name_the_cure(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="choose one of particle, scratch"):
-        vial_image(0, "rust")
-    with pytest.raises(UserError, match="64 or more"):
-        write_demo_dataset(tmp_path / "vials", pixels=32)

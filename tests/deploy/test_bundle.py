@@ -16,7 +16,7 @@ from consumers import by_python
 from small_detector import small_detector, vials, with_threshold
 
 from mhpatchcore import Config, Detector
-from mhpatchcore.backbone.weights import sha256_of
+from mhpatchcore.backbone.building import sha256_of
 from mhpatchcore.deploy.bundle import BundleError, verify_bundle, write_bundle
 from mhpatchcore.errors import UserError
 

@@ -16,9 +16,9 @@ from consumers import CONSUMERS
 from small_detector import small_detector, vials, with_threshold
 
 from mhpatchcore import Config, Detector, Result
+from mhpatchcore.backbone.building import sha256_of
 from mhpatchcore.backbone.graph import Graph
 from mhpatchcore.backbone.session import make_session
-from mhpatchcore.backbone.weights import sha256_of
 from mhpatchcore.deploy.export import NO_THRESHOLD, PASSED, REJECTED, export_onnx, onnx_bytes
 from mhpatchcore.errors import UserError
 

@@ -79,7 +79,7 @@ def test_versions_are_numbered_and_undo_goes_back_step_by_step(path: Path, inbox
     assert (found[1].what, found[3].what, found[1].images) == ("calibrate", "fit", 8)
     assert found[0].until == "" and found[1].until.endswith("Z")
     assert [gone_back(inbox, path) for _ in range(3)] == hashes[2::-1]
-    with pytest.raises(UserError, match=r"no earlier version of .*part\.mhpc: version 1 is the first"):
+    with pytest.raises(UserError, match=r"no earlier version of .*part\.mhpc than 1, which is in use"):
         gone_back(inbox, path)
     assert [one.version for one in versions(inbox.journal, path) if one.in_use] == [1]
     gone_back(inbox, path, 3)
@@ -87,7 +87,7 @@ def test_versions_are_numbered_and_undo_goes_back_step_by_step(path: Path, inbox
     assert versions(inbox.journal, path)[0].version == 5 and sha256_of(path) == fifth
     assert gone_back(inbox, path) == hashes[2] and gone_back(inbox, path, 5) == fifth
     assert {one.sha256 for one in versions(inbox.journal, path)} == {*hashes, fifth}  # nothing is lost
-    for wrong, why in ((9, "no version 9"), (5, "version 5 .* is in use")):
+    for wrong, why in ((9, "no other version 9"), (5, "than 5, which is in use")):
         with pytest.raises(UserError, match=why):
             gone_back(inbox, path, wrong)
 
@@ -138,7 +138,7 @@ def test_a_preview_of_going_back_says_what_it_does(path: Path, inbox: Inbox) -> 
     recalibrated(inbox, path, 0.4)
     preview = propose(inbox, path, Request("undo")).preview
     assert (preview.action, preview.version, preview.model_sha256) == ("undo", 1, sha256_of(path))
-    assert preview.threshold_after == small_detector().threshold > preview.threshold_before
+    assert preview.threshold_after == small_detector().threshold > (preview.threshold_before or 0)
     assert sha256_of(path) != first
 
 

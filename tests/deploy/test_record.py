@@ -272,5 +272,5 @@ def test_the_command_writes_what_is_asked_for(run: Run, tmp_path: Path) -> None:
     assert run("verdicts", path, "--out", tmp_path / "out.jsonl").code == 0
     assert len((tmp_path / "out.jsonl").read_text().splitlines()) == 2
     assert_one_line_error(run("verdicts", tmp_path, "--out", "x.txt"), 2, ".csv")
-    assert_one_line_error(run("verdicts", tmp_path, "--out", out, "--since", "noon"), 2, "--since")
+    assert_one_line_error(run("verdicts", tmp_path, "--out", out, "--since", "noon"), 2, "noon is not a time")
     assert_one_line_error(run("verdicts", tmp_path / "none", "--out", out), 2, "no record")

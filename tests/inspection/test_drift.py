@@ -130,7 +130,7 @@ def test_scores_of_another_model_are_noticed(run: Run, model: Path, tmp_path: Pa
     [
         ("name,points\na,1\n", ("no column of scores",)),
         ("image,score\na,much\n", ("no column of scores", "much")),
-        ("image,score\na,nan\n", ("no numbers",)),
+        ("image,score\na,nan\n", ("not numbers",)),
         ("image,score\n", ("no scores",)),
         (None, ("cannot read scores", "No such file")),
     ],

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from mhpatchcore.backbone.descriptors import append_descriptors, descriptor_model
+from mhpatchcore.backbone.descriptors import descriptor_model
 from mhpatchcore.backbone.graph import FeatureMap, Graph
 from mhpatchcore.backbone.session import Backbone, BackboneInfo
 from mhpatchcore.metric.whitening import Whitening
@@ -27,11 +27,10 @@ def tiny_network(height: int, width: int, layers: int = 2, seed: int = 0) -> Bac
         maps.append((x, height_, width_))
         channels, stride = wanted, 2
     described = [FeatureMap(x, c, h, w) for (x, h, w), c in zip(maps, CHANNELS, strict=False)]
-    local = append_descriptors(graph, described, "concat")
-    shapes = tuple((one.channels, one.height, one.width) for one in local)
+    model, shapes = descriptor_model(graph, described, "concat")
     names = tuple(f"layer{i}" for i in range(layers))
     info = BackboneInfo("tiny", "0", "made up", names, "concat", height, width, shapes)
-    return Backbone(info, descriptor_model(graph, local), threads=1)
+    return Backbone(info, model, threads=1)
 
 
 def made_up_head(

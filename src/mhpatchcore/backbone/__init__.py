@@ -38,21 +38,20 @@ def load(
     if str(name).endswith(".onnx"):
         info, graph = custom.load_custom(Path(name), size, layers, descriptor, pool)
     else:
-        info, graph = building.load_named(
-            name, Path(weights) if weights else None, tag, size or (224, 224), layers, descriptor, pool
-        )
+        file = Path(weights) if weights else None
+        info, graph = building.load_named(name, file, tag, size or (224, 224), layers, descriptor, pool)
     return Backbone(info, graph, threads)
 
 
 def multiple_of(name: str) -> int:
     """What the sides of images are multiples of, in pixels, for this network to take them."""
-    from mhpatchcore.backbone.weights import ARCHITECTURES
+    from mhpatchcore.backbone.building import ARCHITECTURES
 
     return ARCHITECTURES[name].multiple if name in ARCHITECTURES else 1
 
 
 def reduction_of(name: str) -> str:
     """How the channels of this network are reduced unless a user says otherwise: pca, or correlation."""
-    from mhpatchcore.backbone.weights import ARCHITECTURES
+    from mhpatchcore.backbone.building import ARCHITECTURES
 
     return ARCHITECTURES[name].reduction if name in ARCHITECTURES else "pca"

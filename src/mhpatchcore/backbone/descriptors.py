@@ -15,7 +15,6 @@ halves is our choice, not the paper's; the bank, the calibration and scoring all
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from math import gcd
 
 import numpy as np
@@ -26,72 +25,59 @@ from mhpatchcore.runtime.arrays import Doubles
 
 PATCHCORE_DIM = 1024
 LOCAL = "local_"
+KINDS = ("concat", "patchcore")
 
 
-def append_descriptors(
-    graph: Graph, maps: Sequence[FeatureMap], kind: str, pool: int = 1
-) -> list[FeatureMap]:
-    """Add the descriptor tail: a map (N, C, h, w) of halves for each layer, the finest grid first.
+def descriptor_model(
+    graph: Graph, layers: Sequence[FeatureMap], kind: str, pool: int = 1
+) -> tuple[bytes, tuple[tuple[int, int, int], ...]]:
+    """The finished network, whose outputs local_0, local_1, … are halves (N, C, h, w), and their shapes (C, h, w).
 
-    With `pool` layers finer than a grid of `pool` times fewer rows and columns are averaged onto that.
+    The finest grid comes first. With `pool` layers finer than a grid of `pool` times fewer rows and columns are
+    averaged onto that.
     """
-    tails = {"concat": _local_means, "patchcore": _patchcore}
-    if kind not in tails:
-        raise UserError(f"unknown descriptor '{kind}'; choose one of: {', '.join(tails)}")
-    if any(layer.height > maps[0].height or layer.width > maps[0].width for layer in maps):
+    if kind not in KINDS:
+        raise UserError(f"unknown descriptor '{kind}'; choose one of: {', '.join(KINDS)}")
+    finest = layers[0]
+    if any(layer.height > finest.height or layer.width > finest.width for layer in layers):
         raise UserError("list the layer with the finest grid first: the others are aligned to it")
-    local = [_pooled(graph, layer, maps[0], pool) for layer in tails[kind](graph, maps)]
-    return [replace(layer, name=graph.cast(layer.name, HALF)) for layer in local]
+    if kind == "concat":
+        local = [_local_mean(graph, layer) for layer in layers]
+    else:
+        local = [_patchcore(graph, layer, len(layers)) for layer in layers]
+    local = [_pooled(graph, layer, pool * layer.height // finest.height) for layer in local]
+    halves = [graph.cast(layer.name, HALF) for layer in local]
+    shapes = tuple((layer.channels, layer.height, layer.width) for layer in local)
+    outputs = {f"{LOCAL}{i}": (halves[i], ("N", *shape)) for i, shape in enumerate(shapes)}
+    return graph.model(outputs, HALF), shapes
 
 
-def descriptor_model(graph: Graph, maps: Sequence[FeatureMap]) -> bytes:
-    """The finished network, whose outputs local_0, local_1, … are these maps."""
-    outputs = {
-        f"{LOCAL}{i}": (layer.name, ("N", layer.channels, layer.height, layer.width))
-        for i, layer in enumerate(maps)
-    }
-    return graph.model(outputs, HALF)
+def _local_mean(graph: Graph, layer: FeatureMap) -> FeatureMap:
+    """Zero-padded 3×3 mean."""
+    window = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "count_include_pad": 1}
+    return layer._replace(name=graph.node("AveragePool", [layer.name], **window))
 
 
-def _pooled(graph: Graph, layer: FeatureMap, finest: FeatureMap, pool: int) -> FeatureMap:
-    """A layer averaged over as many cells as bring it to the finest grid divided by `pool`."""
-    times = pool * layer.height // finest.height
+def _patchcore(graph: Graph, layer: FeatureMap, n_layers: int) -> FeatureMap:
+    """PatchCore's pooling of a layer, which gives its share of the d0 outputs."""
+    if PATCHCORE_DIM % n_layers:
+        raise UserError(
+            f"the patchcore descriptor takes 1, 2 or 4 layers, not {n_layers}: choose other layers or concat"
+        )
+    weight, groups = patchcore_kernel(layer.channels, n_layers)
+    return layer._replace(
+        name=graph.conv(layer.name, weight, padding=1, groups=groups), channels=PATCHCORE_DIM // n_layers
+    )
+
+
+def _pooled(graph: Graph, layer: FeatureMap, times: int) -> FeatureMap:
+    """A layer averaged over `times` × `times` cells."""
     if times <= 1:
         return layer
-    window = {"kernel_shape": [times, times], "strides": [times, times]}
     # where cells do not divide, the last averages are over fewer of them: nothing goes unseen
-    name = graph.node("AveragePool", [layer.name], ceil_mode=1, **window)
+    window = {"kernel_shape": [times, times], "strides": [times, times], "ceil_mode": 1}
+    name = graph.node("AveragePool", [layer.name], **window)
     return FeatureMap(name, layer.channels, -(-layer.height // times), -(-layer.width // times))
-
-
-def _local_means(graph: Graph, maps: Sequence[FeatureMap]) -> list[FeatureMap]:
-    """Zero-padded 3×3 mean of every layer."""
-    return [
-        FeatureMap(
-            graph.node(
-                "AveragePool", [layer.name], kernel_shape=[3, 3], pads=[1, 1, 1, 1], count_include_pad=1
-            ),
-            layer.channels,
-            layer.height,
-            layer.width,
-        )
-        for layer in maps
-    ]
-
-
-def _patchcore(graph: Graph, maps: Sequence[FeatureMap]) -> list[FeatureMap]:
-    """PatchCore's pooling of every layer, each giving its share of the d0 outputs."""
-    if PATCHCORE_DIM % len(maps):
-        raise UserError(
-            f"the patchcore descriptor takes 1, 2 or 4 layers, not {len(maps)}: choose other layers or concat"
-        )
-    outputs = PATCHCORE_DIM // len(maps)
-    pooled = []
-    for layer in maps:
-        weight, groups = patchcore_kernel(layer.channels, len(maps))
-        name = graph.conv(layer.name, weight, padding=1, groups=groups)
-        pooled.append(FeatureMap(name, outputs, layer.height, layer.width))
-    return pooled
 
 
 def patchcore_kernel(channels: int, n_layers: int) -> tuple[Doubles, int]:

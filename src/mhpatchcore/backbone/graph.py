@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
@@ -84,13 +84,13 @@ class Graph:
 
     def select(self, x: str, count: int, axis: int, largest: bool = False) -> tuple[str, str]:
         """The `count` least (or largest) values along an axis, in no order, and their indices."""
-        name = f"{self.prefix}topk_{len(self.nodes)}"
-        outputs = [name, f"{name}_indices"]
-        inputs = [x, self.integers(count)]
-        self.nodes.append(
-            helper.make_node("TopK", inputs, outputs, name=name, axis=axis, largest=int(largest), sorted=0)
-        )
-        return outputs[0], outputs[1]
+        found = self.node("TopK", [x, self.integers(count)], axis=axis, largest=int(largest), sorted=0)
+        indices = f"{found}_indices"
+        self.nodes[-1].output.append(indices)
+        return found, indices
+
+    def number(self, value: float, kind: type = np.float32) -> str:
+        return self.constant(np.array(value, kind))
 
     def integers(self, *values: int) -> str:
         """A constant list of whole numbers: axes, shapes, paddings."""
@@ -140,17 +140,9 @@ class Graph:
         inputs = [x, self.constant(weight.astype(np.float32))]
         if bias is not None:
             inputs.append(self.constant(bias.astype(np.float32)))
-        where: dict[str, Any] = (
-            {"auto_pad": "SAME_UPPER"} if padding == "same" else {"pads": [int(padding)] * 4}
-        )
-        return self.node(
-            "Conv",
-            inputs,
-            kernel_shape=list(weight.shape[2:]),
-            strides=[stride, stride],
-            group=groups,
-            **where,
-        )
+        edges: dict[str, Any] = {"pads": [padding] * 4} if padding != "same" else {"auto_pad": "SAME_UPPER"}
+        how = {"kernel_shape": list(weight.shape[2:]), "strides": [stride, stride], "group": groups}
+        return self.node("Conv", inputs, **how, **edges)
 
     def conv_bn(
         self,
@@ -163,17 +155,17 @@ class Graph:
         padding: int | str = 0,
         groups: int = 1,
     ) -> str:
-        """Convolution with its batch normalisation folded in."""
-        weight, bias = fold_batch_norm(state, conv, bn, eps)
+        """conv∘bn as one convolution: weights w·γ/√(σ²+ε), bias β − μ·γ/√(σ²+ε)."""
+        scale = state[f"{bn}.weight"] / np.sqrt(state[f"{bn}.running_var"].astype(np.float64) + eps)
+        weight = state[f"{conv}.weight"] * scale[:, None, None, None]
+        bias = state[f"{bn}.bias"] - state[f"{bn}.running_mean"] * scale
         return self.conv(x, weight, bias, stride, padding, groups)
 
     def relu(self, x: str) -> str:
         return self.node("Relu", [x])
 
     def relu6(self, x: str) -> str:
-        return self.node(
-            "Clip", [x, self.constant(np.array(0, np.float32)), self.constant(np.array(6, np.float32))]
-        )
+        return self.node("Clip", [x, self.number(0), self.number(6)])
 
     def add(self, x: str, y: str) -> str:
         return self.node("Add", [x, y])
@@ -190,26 +182,14 @@ class Graph:
 
     def gelu(self, x: str) -> str:
         """x·Φ(x) = x·(1 + erf(x/√2))/2, an operator of its own only from opset 20 on."""
-        erf = self.node("Erf", [self.node("Div", [x, self.constant(np.array(2**0.5, np.float32))])])
-        doubled = self.node("Mul", [x, self.add(erf, self.constant(np.array(1, np.float32)))])
-        return self.node("Mul", [doubled, self.constant(np.array(0.5, np.float32))])
-
-    def classifier(self, x: str, weight: Array, bias: Array) -> str:
-        """Global average pooling and a linear layer: (N, C, h, w) → (N, classes)."""
-        pooled = self.node("Flatten", [self.node("GlobalAveragePool", [x])])
-        inputs = [pooled, self.constant(weight.astype(np.float32)), self.constant(bias.astype(np.float32))]
-        return self.node("Gemm", inputs, transB=1)
+        erf = self.node("Erf", [self.node("Div", [x, self.number(2**0.5)])])
+        doubled = self.node("Mul", [x, self.add(erf, self.number(1))])
+        return self.node("Mul", [doubled, self.number(0.5)])
 
     def resize_bilinear(self, x: str, height: int, width: int) -> str:
         """(N, C, h, w) → (N, C, height, width), pixel centres aligned (align_corners=False)."""
-        sizes = self.integers(height, width)
-        return self.node(
-            "Resize",
-            [x, "", "", sizes],
-            axes=[2, 3],
-            mode="linear",
-            coordinate_transformation_mode="half_pixel",
-        )
+        how = {"mode": "linear", "coordinate_transformation_mode": "half_pixel"}
+        return self.node("Resize", [x, "", "", self.integers(height, width)], axes=[2, 3], **how)
 
     def model(
         self,
@@ -240,9 +220,8 @@ class Graph:
         return bytes(model.SerializeToString())
 
 
-@dataclass(frozen=True)
-class FeatureMap:
-    """One layer's output: `name` of the tensor in the graph, its channels, and its grid."""
+class FeatureMap(NamedTuple):
+    """One layer's output: the name of the tensor in the graph, its channels, and its grid."""
 
     name: str
     channels: int
@@ -255,16 +234,14 @@ def halved(side: int) -> int:
     return (side + 1) // 2
 
 
-@dataclass(frozen=True)
-class Package:
+class Package(NamedTuple):
     """Weights that come as a package of the Python registry, whose `file_class` tells the path of the file."""
 
     name: str
     file_class: str
 
 
-@dataclass(frozen=True)
-class Hub:
+class Hub(NamedTuple):
     """Weights on the Hugging Face hub, timm/<name>.<tag>; `tag`, the training recipe, is that which is usual."""
 
     name: str
@@ -276,10 +253,10 @@ class Architecture:
     """A network by name: where its weights are, how images enter it and which layers describe patches.
 
     `build` writes the network for images of one size into a graph, as far as the wanted layers, and returns the layers
-    by name; `head`, where there is one, adds the ImageNet classifier (used to check that the weights are in the right
-    places). `descriptor` is the one that suits the network, `published` the one that PatchCore takes with its family.
-    The sides of images are a `multiple` of some number of pixels. `reduction` is how its channels are reduced unless a
-    user says otherwise: by their covariance (pca), or by their correlation.
+    by name. `shapes` are the first sides of tensors by which weights of its relatives are told from its own.
+    `descriptor` is the one that suits the network, `published` the one that PatchCore takes with its family. The sides
+    of images are a `multiple` of some number of pixels. `reduction` is how its channels are reduced unless a user says
+    otherwise: by their covariance (pca), or by their correlation.
     """
 
     name: str
@@ -288,20 +265,11 @@ class Architecture:
     layers: tuple[str, ...]
     descriptor: str
     published: str
+    shapes: Mapping[str, tuple[int, ...]]
     mean: tuple[float, float, float] = IMAGENET_MEAN
     std: tuple[float, float, float] = IMAGENET_STD
     multiple: int = 1
     reduction: str = "pca"
-    head: Callable[[Graph, State, Mapping[str, FeatureMap]], str] | None = None
-
-
-def fold_batch_norm(state: State, conv: str, bn: str, eps: float) -> tuple[Array, Array]:
-    """Weight and bias of conv∘bn as one convolution: w·γ/√(σ²+ε) and β − μ·γ/√(σ²+ε)."""
-    variance = state[f"{bn}.running_var"].astype(np.float64)
-    scale = state[f"{bn}.weight"] / np.sqrt(variance + eps)
-    weight = state[f"{conv}.weight"] * scale[:, None, None, None]
-    bias = state[f"{bn}.bias"] - state[f"{bn}.running_mean"] * scale
-    return weight.astype(np.float32), bias.astype(np.float32)
 
 
 def _needed_nodes(nodes: Sequence[Any], outputs: set[str]) -> list[Any]:

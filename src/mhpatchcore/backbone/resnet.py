@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 from mhpatchcore.backbone.graph import Architecture, FeatureMap, Graph, Hub, State, halved
-from mhpatchcore.errors import WeightsError
 
 EPS = 1e-5
 
 
-@dataclass(frozen=True)
-class Shape:
+class Shape(NamedTuple):
     """Blocks per stage, whether a block is the three-convolution bottleneck, and layer1's inner channels."""
 
     blocks: tuple[int, int, int, int]
@@ -32,33 +30,21 @@ def build(
     shape: Shape, graph: Graph, state: State, x: str, size: tuple[int, int], wanted: Collection[str]
 ) -> Mapping[str, FeatureMap]:
     """Write the network from the normalised image `x` to the last wanted of layer1 … layer4."""
-    found = state["layer1.0.conv2.weight"].shape[0]
-    if found != shape.width:  # the names alone do not tell a wide network from a narrow one
-        raise WeightsError(
-            f"the weights are {found} channels wide where {graph.name} has {shape.width}: "
-            "they are for another network"
-        )
     x = graph.relu(graph.conv_bn(x, state, "conv1", "bn1", EPS, stride=2, padding=3))
     x = graph.node("MaxPool", [x], kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
     height, width = (halved(halved(side)) for side in size)
     maps: dict[str, FeatureMap] = {}
-    for stage, blocks in enumerate(shape.blocks, start=1):
+    for stage, blocks in enumerate(shape.blocks):
         for block in range(blocks):
-            stride = 2 if stage > 1 and block == 0 else 1
-            x = _block(graph, state, f"layer{stage}.{block}", x, stride, shape.bottleneck)
-        if stage > 1:
+            stride = 2 if stage > 0 and block == 0 else 1
+            x = _block(graph, state, f"layer{stage + 1}.{block}", x, stride, shape.bottleneck)
+        if stage > 0:
             height, width = halved(height), halved(width)
-        last = "conv3" if shape.bottleneck else "conv2"
-        channels = state[f"layer{stage}.0.{last}.weight"].shape[0]
-        maps[f"layer{stage}"] = FeatureMap(x, channels, height, width)
+        channels = (256 if shape.bottleneck else 64) * 2**stage
+        maps[f"layer{stage + 1}"] = FeatureMap(x, channels, height, width)
         if set(wanted) <= maps.keys():
             break
     return maps
-
-
-def head(graph: Graph, state: State, maps: Mapping[str, FeatureMap]) -> str:
-    """ImageNet logits (N, 1000)."""
-    return graph.classifier(maps["layer4"].name, state["fc.weight"], state["fc.bias"])
 
 
 def _block(graph: Graph, state: State, name: str, x: str, stride: int, bottleneck: bool) -> str:
@@ -74,19 +60,17 @@ def _block(graph: Graph, state: State, name: str, x: str, stride: int, bottlenec
     return graph.relu(graph.add(y, x))
 
 
-def _architecture(name: str, shape: Shape) -> Architecture:
-    # the published descriptor has 1024 numbers, fewer than a bottleneck network has channels; a basic one has 384, and
-    # these localise better as they are than blown up (docs/explanation/decisions.md)
-    descriptor = "patchcore" if shape.bottleneck else "concat"
-    return Architecture(
+# the published descriptor has 1024 numbers, fewer than a bottleneck network has channels; a basic one has 384, and
+# these localise better as they are than blown up (docs/explanation/decisions.md)
+ARCHITECTURES = {
+    name: Architecture(
         name,
         Hub(name, tag="tv_in1k"),
         partial(build, shape),
         layers=("layer2", "layer3"),
-        descriptor=descriptor,
+        descriptor="patchcore" if shape.bottleneck else "concat",
         published="patchcore",
-        head=head,
+        shapes={"layer1.0.conv2.weight": (shape.width,)},
     )
-
-
-ARCHITECTURES = {name: _architecture(name, shape) for name, shape in SHAPES.items()}
+    for name, shape in SHAPES.items()
+}

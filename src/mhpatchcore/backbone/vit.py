@@ -10,9 +10,9 @@ last norm: a few channels of the blocks are larger than all others together, and
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from math import isqrt
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,8 +23,7 @@ from mhpatchcore.runtime.arrays import Array, Doubles
 EPS = 1e-6
 
 
-@dataclass(frozen=True)
-class Shape:
+class Shape(NamedTuple):
     """Numbers in a token, blocks, attention heads, the side of a patch in pixels, and register tokens."""
 
     width: int
@@ -48,13 +47,8 @@ def build(
 
 def blocks(shape: Shape, graph: Graph, state: State, x: str, grid: tuple[int, int]) -> Iterator[str]:
     """The tokens (N, T, C) behind each block."""
-    weight = state["patch_embed.proj.weight"]
-    if weight.shape != (shape.width, 3, shape.patch, shape.patch):
-        raise WeightsError(
-            f"the weights embed patches by {' × '.join(map(str, weight.shape))} numbers where {graph.name} has "
-            f"{shape.width} × 3 × {shape.patch} × {shape.patch}: they are for another network"
-        )
-    x = graph.conv(x, weight, state["patch_embed.proj.bias"], stride=shape.patch)
+    weight, bias = state["patch_embed.proj.weight"], state["patch_embed.proj.bias"]
+    x = graph.conv(x, weight, bias, stride=shape.patch)
     x = graph.node("Transpose", [graph.reshape(x, 0, shape.width, -1)], perm=[0, 2, 1])
     # the tokens before those of the patches come with the position embedding: a place for them is enough
     x = graph.node("Pad", [x, graph.integers(0, 1 + shape.registers, 0, 0, 0, 0)])
@@ -68,13 +62,7 @@ def _embedding(shape: Shape, state: State, grid: tuple[int, int]) -> Doubles:
     """What is added to the tokens (1 + registers + h·w, C); only without registers the class token has a position."""
     positions, first = state["pos_embed"][0], state["cls_token"][0]
     if shape.registers:
-        registers = state["reg_token"][0]
-        if len(registers) != shape.registers:
-            raise WeightsError(
-                f"the weights have {len(registers)} register tokens where {shape.registers} are expected: they are for "
-                "another network"
-            )
-        return np.concatenate([first, registers, resampled_positions(positions, grid)])
+        return np.concatenate([first, state["reg_token"][0], resampled_positions(positions, grid)])
     return np.concatenate([first + positions[:1], resampled_positions(positions[1:], grid)])
 
 
@@ -94,12 +82,11 @@ def _attention(graph: Graph, state: State, name: str, x: str, heads: int) -> str
     d = weights[0].shape[0] // heads
     scales = (d**-0.5, 1.0, 1.0)
     by_head = ([0, 2, 1, 3], [0, 2, 3, 1], [0, 2, 1, 3])  # the keys transposed
-    q, k, v = (
-        graph.node(
-            "Transpose", [graph.reshape(graph.linear(x, w * scale, b * scale), 0, 0, heads, d)], perm=perm
-        )
-        for w, b, scale, perm in zip(weights, biases, scales, by_head, strict=True)
+    split = (
+        graph.reshape(graph.linear(x, w * scale, b * scale), 0, 0, heads, d)
+        for w, b, scale in zip(weights, biases, scales, strict=True)
     )
+    q, k, v = (graph.node("Transpose", [y], perm=perm) for y, perm in zip(split, by_head, strict=True))
     attention = graph.node("Softmax", [graph.node("MatMul", [q, k])], axis=-1)
     y = graph.node("Transpose", [graph.node("MatMul", [attention, v])], perm=[0, 2, 1, 3])
     y = graph.reshape(y, 0, 0, heads * d)
@@ -154,6 +141,11 @@ def cubic_resampling(n_out: int, n_in: int) -> Doubles:
 
 
 def architecture(name: str, hub: Hub, shape: Shape, layers: tuple[str, ...]) -> Architecture:
+    shapes: dict[str, tuple[int, ...]] = {
+        "patch_embed.proj.weight": (shape.width, 3, shape.patch, shape.patch)
+    }
+    if shape.registers:
+        shapes["reg_token"] = (1, shape.registers)
     return Architecture(
         name,
         hub,
@@ -161,6 +153,7 @@ def architecture(name: str, hub: Hub, shape: Shape, layers: tuple[str, ...]) -> 
         layers,
         descriptor="concat",
         published="concat",
+        shapes=shapes,
         multiple=shape.patch,
         reduction="correlation",
     )

@@ -15,10 +15,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
+from mhpatchcore.batch.scoring import read_record
 from mhpatchcore.config import Config
 from mhpatchcore.detector import Detector
 from mhpatchcore.errors import ImageWarning, ModelFileError, UserError, in_one_line
@@ -32,7 +33,7 @@ from mhpatchcore.report.drawing import screen_pixels
 from mhpatchcore.report.page import encoded, render_page
 from mhpatchcore.report.wording import Tile, percent, settings
 from mhpatchcore.runtime.files import write_text
-from mhpatchcore.runtime.urls import files_below, read_url, url_of
+from mhpatchcore.runtime.urls import files_below, url_of
 
 # where a product's good parts are, if there
 PLACES = (*(f"train/{name}" for name in GOOD), *GOOD)
@@ -40,8 +41,7 @@ LAYOUT = 1
 PHOTO = 320  # pixels of the longer side of a picture
 
 
-@dataclass(frozen=True)
-class Product:
+class Product(NamedTuple):
     """A product, and where images of good ones are."""
 
     name: str
@@ -93,31 +93,22 @@ class Fitted:
 def products_in(folder: str | Path) -> list[Product]:
     """A product for every folder below, from its folder of good parts, or all of it."""
     url = url_of(folder)
-    found = _products_at(url) if url else _products_of(Path(absolute_name(folder)))
-    if not found:
+    top = (url or absolute_name(folder)).rstrip("/")
+    if url:
+        images = (one[len(top) + 1 :] for one in files_below(url) if suffix_of(one) in SUFFIXES)
+        folders = {str(parent) for image in images for parent in PurePosixPath(image).parents} - {"."}
+        names = [one for one in folders if "/" not in one]
+    elif Path(top).is_dir():
+        names = [one.name for one in Path(top).iterdir() if one.is_dir() and not one.name.startswith(".")]
+        folders = {f"{name}/{place}" for name in names for place in PLACES if Path(top, name, place).is_dir()}
+    else:
+        raise UserError(f"there is no folder {top}; check the path")
+    if not names:
         raise UserError(f"there are no folders with images in {url or folder}: it wants one for each product")
-    return found
-
-
-def _products_of(folder: Path) -> list[Product]:
-    if not folder.is_dir():
-        raise UserError(f"there is no folder {folder}; check the path")
-    inside = sorted(one for one in folder.iterdir() if one.is_dir() and not one.name.startswith("."))
-    return [
-        Product(one.name, str(next((one / place for place in PLACES if (one / place).is_dir()), one)))
-        for one in inside
-    ]
-
-
-def _products_at(url: str) -> list[Product]:
-    top = url.rstrip("/")
-    below = [one[len(top) + 1 :] for one in files_below(url) if suffix_of(one) in SUFFIXES]
-    names = sorted({one.partition("/")[0] for one in below if "/" in one})
     found = []
-    for name in names:
-        places = [f"{name}/{place}" for place in PLACES]
-        place = next((at for at in places if any(one.startswith(f"{at}/") for one in below)), name)
-        found.append(Product(name, f"{top}/{place}"))
+    for name in sorted(names):
+        good = next((f"{name}/{place}" for place in PLACES if f"{name}/{place}" in folders), name)
+        found.append(Product(name, f"{top}/{good}"))
     return found
 
 
@@ -126,7 +117,12 @@ def fit_products(recipe: Recipe, products: Sequence[Product], executor: Executor
     if isinstance(executor, Threads):  # one after the other, on all cores
         recipe, executor = replace(recipe, workers=executor.workers), Threads(1)
     executor.check(None, next((one for product in products for one in _first_image(product)), None), silent)
-    return map(_seen_here, executor.map(partial(fit_product, recipe), products))
+    for one in executor.map(partial(_fit_product, recipe), products):
+        if one.error is None and not url_of(one.model) and not Path(one.model).is_file():
+            where = "is another folder for some workers: name a place that all of them share"
+            yield replace(one, error=f"{Path(one.model).parent} {where}")
+        else:
+            yield one
 
 
 def _first_image(product: Product) -> list[str | Path]:
@@ -135,22 +131,27 @@ def _first_image(product: Product) -> list[str | Path]:
     return []
 
 
-def _seen_here(one: Fitted) -> Fitted:
-    """Refuse a model that a worker has written where this machine cannot see it."""
-    if one.error is None and not url_of(one.model) and not Path(one.model).is_file():
-        where = "is another folder for some workers: name a place that all of them share"
-        return replace(one, error=f"{Path(one.model).parent} {where}")
-    return one
-
-
-def fit_product(recipe: Recipe, product: Product) -> Fitted:
+def _fit_product(recipe: Recipe, product: Product) -> Fitted:
     """The task: a product's model, unless it is there and nothing has changed."""
     try:
         key = _key(recipe, product)
-        return _kept(recipe, product, key) or _fitted(recipe, product, key)
+        record = read_record(recipe.record(product))
+        with suppress(ModelFileError, KeyError, TypeError, ValueError):  # gone, damaged or of another version
+            if record.get("key") == key:
+                return _facts(Detector(load(Path(recipe.model(product)))), recipe, product, record, kept=True)
+        return _fitted(recipe, product, key)
     except Exception as error:  # whatever it is, the others go on
         why = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {in_one_line(error)}"
         return Fitted(product.name, recipe.model(product), error=why)
+
+
+def _key(recipe: Recipe, product: Product) -> str:
+    """All that decides a product's model, but for this version of the program."""
+    found = gather(product.images)
+    images = [one for one in found.images if isinstance(one, str | Path)]
+    weights = (recipe.weights, *states_of([recipe.weights])) if recipe.weights else None
+    parts = [LAYOUT, recipe.config.to_json(), weights, recipe.skip_broken, found.names, states_of(images)]
+    return hashlib.sha256(json.dumps(parts, default=str).encode()).hexdigest()
 
 
 def _fitted(recipe: Recipe, product: Product, key: str) -> Fitted:
@@ -171,32 +172,12 @@ def _fitted(recipe: Recipe, product: Product, key: str) -> Fitted:
     study.detector.save(recipe.model(product))
     record = {"key": key, "seconds": round(perf_counter() - started, 2), "warnings": warned}
     write_text(recipe.record(product), json.dumps(record, indent=1) + "\n")
-    return _facts(study.detector, recipe, product, record)
+    return _facts(study.detector, recipe, product, record, kept=False)
 
 
-def _kept(recipe: Recipe, product: Product, key: str) -> Fitted | None:
-    """The model that is there, if it was made of the same."""
-    place = recipe.record(product)
-    with suppress(OSError, UserError, ValueError, TypeError, KeyError):
-        record = dict(json.loads(read_url(place) if url_of(place) else Path(place).read_bytes()))
-        if record["key"] != key:
-            return None
-        with suppress(ModelFileError):  # it is gone, damaged or of another version
-            detector = Detector(load(Path(recipe.model(product))))
-            return replace(_facts(detector, recipe, product, record), kept=True)
-    return None
-
-
-def _key(recipe: Recipe, product: Product) -> str:
-    """All that decides a product's model, but for this version of the program."""
-    found = gather(product.images)
-    images = [one for one in found.images if isinstance(one, str | Path)]
-    weights = (recipe.weights, *states_of([recipe.weights])) if recipe.weights else None
-    parts = [LAYOUT, recipe.config.to_json(), weights, recipe.skip_broken, found.names, states_of(images)]
-    return hashlib.sha256(json.dumps(parts, default=str).encode()).hexdigest()
-
-
-def _facts(detector: Detector, recipe: Recipe, product: Product, record: Mapping[str, Any]) -> Fitted:
+def _facts(
+    detector: Detector, recipe: Recipe, product: Product, record: Mapping[str, Any], kept: bool
+) -> Fitted:
     calibration, judged = detector.calibration, detector.calibration.n > 0
     return Fitted(
         product.name,
@@ -209,60 +190,36 @@ def _facts(detector: Detector, recipe: Recipe, product: Product, record: Mapping
         odd=tuple(detector.model.odd_images),
         seconds=float(record["seconds"]),
         warnings=tuple(map(str, record["warnings"])),
+        kept=kept,
     )
 
 
-@dataclass(frozen=True)
-class OddImage:
-    """An image of a product that lies far beyond all others."""
-
-    product: str
-    name: str
-    width: int
-    height: int
-    photo: bytes
-
-
-def write_summary(
-    recipe: Recipe, products: Sequence[Product], fitted: Sequence[Fitted], seconds: float, path: str | Path
-) -> None:
-    write_text(path, render(recipe, products, fitted, seconds))
-
-
 def render(recipe: Recipe, products: Sequence[Product], fitted: Sequence[Fitted], seconds: float) -> str:
-    """The page as text."""
+    """The page about all products, as text."""
     failed = [one for one in fitted if one.error is not None]
     models = [one for one in fitted if one.error is None]
-    odd = [
-        image for product, one in zip(products, fitted, strict=True) for image in _odd_images(product, one)
-    ]
+    kept = sum(one.kept for one in models)
+    tiles = (
+        ("Models", len(models), f"{len(models) - kept} fitted now, {kept} kept"),
+        ("Failed", len(failed), "products without a new model"),
+        ("Images", sum(one.images for one in models), "of good parts, learnt from"),
+        ("To look at", sum(len(one.odd) for one in models), "images far beyond all others of their product"),
+        ("Time", _duration(seconds), "for this run"),
+    )
     return render_page(
         "many.html.j2",
         eyebrow="Models of many products",
         name=Path(recipe.out).name,
         headline=f"{len(models)} of {len(fitted)} products have a model",
         promise="Each threshold is set from the product's own images of good parts.",
-        tiles=_tiles(models, len(failed), seconds),
+        tiles=[Tile(label, str(value), note) for label, value, note in tiles],
         failed=failed,
         models=[(one, _notes(one)) for one in models],
-        rates=rates,
-        duration=duration,
-        odd=odd,
+        rates=_rates,
+        duration=_duration,
+        odd=[image for pair in zip(products, fitted, strict=True) for image in _odd_images(*pair)],
         settings=settings(recipe.config),
     )
-
-
-def _tiles(models: Sequence[Fitted], failed: int, seconds: float) -> list[Tile]:
-    fresh = [one for one in models if not one.kept]
-    images = sum(one.images for one in models)
-    odd = sum(len(one.odd) for one in models)
-    return [
-        Tile("Models", str(len(models)), f"{len(fresh)} fitted now, {len(models) - len(fresh)} kept"),
-        Tile("Failed", str(failed), "products without a new model"),
-        Tile("Images", str(images), "of good parts, learnt from"),
-        Tile("To look at", str(odd), "images far beyond all others of their product"),
-        Tile("Time", duration(seconds), "for this run"),
-    ]
 
 
 def _notes(one: Fitted) -> list[str]:
@@ -274,18 +231,19 @@ def _notes(one: Fitted) -> list[str]:
     return notes
 
 
-def _odd_images(product: Product, one: Fitted) -> Iterator[OddImage]:
+def _odd_images(product: Product, one: Fitted) -> Iterator[dict[str, Any]]:
+    """The images that lie far beyond all others, as the page shows them."""
     for name in one.odd:
         with suppress(UserError):  # it has gone since it was read
-            place = url_of(f"{product.images}/{name}") or str(Path(product.images, name))
-            photo = screen_pixels(place, longest=PHOTO)
-            yield OddImage(one.product, name, photo.shape[1], photo.shape[0], encoded(photo, "JPEG"))
+            photo = screen_pixels(f"{product.images}/{name}", longest=PHOTO)
+            size = {"height": photo.shape[0], "width": photo.shape[1]}
+            yield {"product": one.product, "name": name, "photo": encoded(photo, "JPEG"), **size}
 
 
-def rates(one: Fitted) -> str:
+def _rates(one: Fitted) -> str:
     """The share of good parts that a threshold rejects, in words.
 
-    >>> rates(Fitted("a", "a.mhpc", threshold=1.0, false_alarm=0.01, interval=(0.002, 0.024)))
+    >>> _rates(Fitted("a", "a.mhpc", threshold=1.0, false_alarm=0.01, interval=(0.002, 0.024)))
     '1 % (0.2 % to 2.4 %)'
     """
     if one.false_alarm is None:
@@ -294,9 +252,9 @@ def rates(one: Fitted) -> str:
     return percent(one.false_alarm) + between
 
 
-def duration(seconds: float) -> str:
+def _duration(seconds: float) -> str:
     """
-    >>> duration(3.14159), duration(250), duration(8000)
+    >>> _duration(3.14159), _duration(250), _duration(8000)
     ('3.1 s', '4 min 10 s', '2 h 13 min')
     """
     if seconds < 60:

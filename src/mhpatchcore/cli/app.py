@@ -12,25 +12,22 @@ from typer.core import TyperCommand, TyperGroup
 
 from mhpatchcore import __version__
 from mhpatchcore.cli import (
-    benchmark,
-    bundle,
-    demo,
     evaluate,
     export,
     fit,
-    fit_many,
     inbox,
     look,
     models,
     monitor,
     ranks,
+    research,
     score,
     serve,
     store,
-    verdicts,
-    watch,
 )
 from mhpatchcore.cli.command import SHOW_ALL
+from mhpatchcore.cli.options import flag
+from mhpatchcore.cli.watch import watch
 
 EPILOG = (
     "Exit codes: 0 done · 1 `score --fail` found an anomaly or `monitor --fail` a drift · 2 wrong usage or settings · "
@@ -41,49 +38,45 @@ EPILOG = (
 )
 LINE = "At the line"
 COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
-    "Start": (demo.demo, look.look, fit.fit, score.score, evaluate.evaluate),
+    "Start": (evaluate.demo, look.look, fit.fit, score.score, evaluate.evaluate),
     LINE: (
-        *(serve.serve, verdicts.verdicts, watch.watch, monitor.monitor),
-        *(export.export, bundle.bundle, bundle.verify),
+        *(serve.serve, serve.verdicts, watch, monitor.monitor),
+        *(export.export, export.bundle, export.verify),
     ),
     "Models": (models.info, models.calibrate, models.teach, models.update, models.merge),
-    "Many products and images": (fit_many.fit_many, ranks.ranks, store.store),
-    "Research": (benchmark.benchmark, benchmark.ladder, benchmark.presets),
+    "Many products and images": (fit.fit_many, ranks.ranks, store.store),
+    "Research": (research.benchmark, research.ladder, research.presets),
 }
 # what other tools call it
 ALSO_CALLED = {"train": "fit", "predict": "score", "infer": "score", "test": "evaluate", "eval": "evaluate"}
 
 
-class Command(TyperCommand):
-    """A command whose help leaves out rare options, unless it is asked for all of them."""
+class Concise:
+    """A help page without types of flags, which take no value, and without rare options unless all are asked for."""
+
+    callback: Any
 
     def get_params(self, ctx: Any) -> list[Any]:
-        params = without_types_of_flags(super().get_params(ctx))
-        rare = getattr(self.callback, "rare", ())
+        params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
         for one in params:
-            one.hidden = one.name in rare and not ctx.meta.get(SHOW_ALL)
+            if getattr(one, "is_flag", False):
+                one.metavar = ""
+            one.hidden = one.name in getattr(self.callback, "rare", ()) and not ctx.meta.get(SHOW_ALL)
         return params
 
 
-class Group(TyperGroup):
-    """Commands in groups; for the name that another tool uses, ours is suggested."""
+class Command(Concise, TyperCommand):
+    """One command."""
 
-    def get_params(self, ctx: Any) -> list[Any]:
-        return without_types_of_flags(super().get_params(ctx))
+
+class Group(Concise, TyperGroup):
+    """Commands in groups; for the name that another tool uses, ours is suggested."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         ours = ALSO_CALLED.get(args[0], "")
         if ours in self.commands:
             ctx.fail(f"No such command '{args[0]}'. Did you mean '{ours}'?")
         return super().resolve_command(ctx, args)
-
-
-def without_types_of_flags(params: list[Any]) -> list[Any]:
-    """The options, of which flags have no type on the help page: they take no value."""
-    for one in params:
-        if getattr(one, "is_flag", False):
-            one.metavar = ""
-    return params
 
 
 def unwrapped(text: str) -> str:
@@ -104,19 +97,20 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for panel, commands in COMMANDS.items():
-    for command in commands:
-        name = command.__name__.replace("_", "-")
-        app.command(name, cls=Command, rich_help_panel=panel, help=unwrapped(getdoc(command) or ""))(command)
 labelled = typer.Typer(
     name="inbox",
     help="Labelled parts: keep them, learn from them, and go back.",
     cls=Group,
     no_args_is_help=True,
 )
-for name, command in inbox.COMMANDS.items():
-    labelled.command(name, cls=Command, help=unwrapped(getdoc(command) or ""))(command)
 app.add_typer(labelled, rich_help_panel=LINE)
+panels = [(app, panel, commands) for panel, commands in COMMANDS.items()]
+for group, panel, commands in [*panels, (labelled, "Commands", inbox.COMMANDS)]:
+    for command in commands:
+        name = command.__name__.strip("_").replace("_", "-")
+        group.command(name, cls=Command, rich_help_panel=panel, help=unwrapped(getdoc(command) or ""))(
+            command
+        )
 
 
 def _version(wanted: bool) -> None:
@@ -127,8 +121,6 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def _options(
-    version: bool = typer.Option(
-        False, "--version", callback=_version, is_eager=True, help="Show the version."
-    ),
+    version: bool = flag("--version", "Show the version.", callback=_version, is_eager=True),
 ) -> None:
     pass

@@ -1,7 +1,7 @@
 """`@command`: what all commands have in common. A command returns what it has found, and this prints it.
 
-It adds --json, and for parameters of these names: `run`, the options about how the work is done; `config`, an option
-for each setting of a model.
+It adds --json. A parameter of a command that is a dataclass stands for several options: a `Run` for those about how the
+work is done, a `Config` for the settings of a model, any other for its fields.
 """
 
 from __future__ import annotations
@@ -9,25 +9,31 @@ from __future__ import annotations
 import inspect
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, is_dataclass
 from functools import wraps
-from pathlib import Path
 from typing import Any
 
 import typer
 
-from mhpatchcore.cli import settings
 from mhpatchcore.cli.console import print_json, progress_display, warn_and_keep
-from mhpatchcore.cli.options import RUN
-from mhpatchcore.config import SETTINGS
+from mhpatchcore.cli.options import (
+    AS_JSON,
+    RUN_OPTIONS,
+    config_of,
+    example_of,
+    flag,
+    parameter,
+    setting_options,
+)
+from mhpatchcore.cli.paths import check_output
+from mhpatchcore.config import SETTINGS, Config
 from mhpatchcore.detector import Detector
 from mhpatchcore.errors import ImageError
 from mhpatchcore.fitting.execution import Execution, Executor, Threads
 from mhpatchcore.inputs.sources import ImageLike
 from mhpatchcore.result import Result
 from mhpatchcore.runtime.system import available_cores
-from mhpatchcore.runtime.texts import parse_size
 
 
 @dataclass(frozen=True)
@@ -80,34 +86,16 @@ class Run:
             progress("score", done, len(images))
 
 
-def _run_option(name: str, kind: Any, default: Any, help: str, **more: Any) -> inspect.Parameter:
-    return settings.parameter(name, kind, typer.Option(default, help=help, rich_help_panel=RUN, **more))
+@contextmanager
+def running(as_json: bool, quiet: bool, workers: int | None = None, **others: Any) -> Iterator[Run]:
+    """The `Run` of a command, made of the options that it has of `RUN_OPTIONS`."""
+    warnings: list[str] = []
+    with progress_display(quiet) as progress:
+        threads, warn = workers or available_cores(), warn_and_keep(warnings)
+        execution = Execution(workers=threads, progress=progress, warn=warn, **others)
+        yield Run(execution, as_json, quiet, workers, warnings)
 
 
-RUN_OPTIONS = {
-    one.name: one
-    for one in (
-        settings.parameter("quiet", bool, typer.Option(False, "--quiet", "-q", help="Show no progress.")),
-        _run_option("workers", int, None, "Threads (default: one per core).", min=1, metavar="N"),
-        _run_option("batch", int, 1, "Images per call of the network.", min=1, metavar="N"),
-        _run_option(
-            "store", Path, None, "Keep intermediate results in this folder, where the next run finds them, also after "
-            "a crash (default: a temporary one).", metavar="DIR",
-        ),
-        _run_option(
-            "store_limit", int, None, "Keep the folder of --store below this size, e.g. 20GB: what has not been used "
-            "for longest is deleted.", metavar="SIZE", parser=parse_size,
-        ),
-        _run_option(
-            "memory", int, None, "Stay within this much memory, e.g. 600MB or 1.5GB: --workers and --batch are then "
-            "upper bounds.", metavar="SIZE", parser=parse_size,
-        ),
-        settings.parameter("skip_broken", bool, typer.Option(
-            False, "--skip-broken", help="Leave out images that cannot be read, with a warning.", rich_help_panel=RUN,
-        )),
-    )
-}  # fmt: skip
-AS_JSON = settings.parameter("as_json", bool, typer.Option(False, "--json", help="Print the result as JSON."))
 SHOW_ALL = "mhpatchcore.show_all"  # in the meta of a context: rare options are on the help page
 
 
@@ -118,21 +106,11 @@ def _show_all(ctx: typer.Context, wanted: bool) -> None:
         ctx.exit()
 
 
-HELP_ALL = settings.parameter(
+HELP_ALL = parameter(
     "help_all",
     bool,
-    typer.Option(False, "--help-all", is_eager=True, callback=_show_all, help="Show all options and exit."),
+    flag("--help-all", "Show all options and exit.", is_eager=True, callback=_show_all),
 )
-
-
-@contextmanager
-def running(as_json: bool, quiet: bool, workers: int | None = None, **others: Any) -> Iterator[Run]:
-    """The `run` of a command, made of the options that it has of `RUN_OPTIONS`."""
-    warnings: list[str] = []
-    with progress_display(quiet) as progress:
-        threads, warn = workers or available_cores(), warn_and_keep(warnings)
-        execution = Execution(workers=threads, progress=progress, warn=warn, **others)
-        yield Run(execution, as_json, quiet, workers, warnings)
 
 
 def command(
@@ -140,25 +118,40 @@ def command(
 ) -> Callable[[Callable[..., Answer]], Callable[..., None]]:
     """A command for typer, made of a function that returns an `Answer`.
 
-    Its parameter `run` stands for --quiet and these of RUN_OPTIONS; its parameter `config` for the settings in
-    these panels (all of them if not given). Options that are `rare` are only on the page of --help-all.
+    A `Run` stands for --quiet and these of RUN_OPTIONS, a `Config` for the settings in these panels (all of them if not
+    given). Options that are `rare` are only on the page of --help-all.
     """
-    run_names = ("quiet", *run_options)
-    setting_names = [name for name, one in SETTINGS.items() if panels is None or one.panel in panels]
+    settings = [name for name, one in SETTINGS.items() if panels is None or one.panel in panels]
+
+    def options_of(one: inspect.Parameter) -> list[inspect.Parameter]:
+        """The options that a parameter stands for."""
+        if one.annotation is Config:
+            return setting_options(settings)
+        if one.annotation is Run:
+            return [RUN_OPTIONS[name] for name in ("quiet", *run_options)]
+        if is_dataclass(one.annotation):
+            return [*inspect.signature(one.annotation, eval_str=True).parameters.values()]  # type: ignore[arg-type]
+        return [one]
 
     def decorate(function: Callable[..., Answer]) -> Callable[..., None]:
         signature = inspect.signature(function, eval_str=True)
+        groups = {one: options_of(one) for one in signature.parameters.values()}
 
         @wraps(function)
-        def called(as_json: bool, **given: Any) -> None:
-            given.pop("help_all", None)
-            if "config" in signature.parameters:
-                names = ("settings", "preset", *setting_names)
-                given["config"] = settings.config_of(**{name: given.pop(name) for name in names})
-            if "run" in signature.parameters:
-                with running(as_json, **{name: given.pop(name) for name in run_names}) as run:
-                    answer = function(**given, run=run)
-            else:
+        def called(as_json: bool, help_all: bool = False, **given: Any) -> None:
+            for name, example in outputs.items():
+                others = outputs if example.endswith("/") else given
+                check_output(given[name], example, *(given[other] for other in others if other != name))
+            with ExitStack() as ending:
+                for one, group in groups.items():
+                    if group == [one]:
+                        continue
+                    values = {inner.name: given.pop(inner.name) for inner in group}
+                    if one.annotation is Run:
+                        given[one.name] = ending.enter_context(running(as_json, **values))
+                    else:
+                        made = config_of if one.annotation is Config else one.annotation
+                        given[one.name] = made(**values)
                 answer = function(**given)
             if as_json:
                 print_json(answer.facts)
@@ -168,19 +161,14 @@ def command(
             if answer.exit_code:
                 raise typer.Exit(answer.exit_code)
 
-        parameters: list[inspect.Parameter] = []
-        for one in signature.parameters.values():
-            if one.name == "config":
-                parameters += settings.parameters(setting_names)
-            elif one.name == "run":
-                parameters += [AS_JSON, *(RUN_OPTIONS[name] for name in run_names)]
-            else:
-                parameters.append(one)
-        parameters += [AS_JSON] * (AS_JSON not in parameters) + [HELP_ALL] * bool(rare)
+        parameters = [*(inner for group in groups.values() for inner in group), AS_JSON]
+        parameters += [HELP_ALL] * bool(rare)
         parameters = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in parameters]
+        examples = {one.name: example_of(one) for one in parameters}
+        outputs = {name: example for name, example in examples.items() if example}
         called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         called.__annotations__ = {one.name: one.annotation for one in parameters}
-        uncommon = [name for name in setting_names if not SETTINGS[name].common]
+        uncommon = [name for name in settings if not SETTINGS[name].common]
         called.rare = {*rare, *uncommon} if rare else set()  # type: ignore[attr-defined]
         return called
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -63,6 +63,23 @@ def printable(name: str) -> str:
     'two\\nlines.png'
     """
     return name if name.isprintable() else ascii(name)
+
+
+def labelled(*facts: tuple[str, str | Sequence[str]]) -> Iterator[str]:
+    """A line for each label and what it stands for, or several lines; where that is empty, none.
+
+    >>> print(*labelled(("bank", "200 rows"), ("copies", ""), ("threshold", ["12", "set by hand"])), sep="\\n")
+      bank       200 rows
+      threshold  12
+                 set by hand
+    """
+    width = max(len(label) for label, _ in facts)
+    for label, told in facts:
+        lines = [told] if isinstance(told, str) else told
+        for i, line in enumerate(filter(None, lines)):
+            yield printable(
+                f"  {label if i == 0 else '':{width}}  {line}"
+            )  # names may hold what terminals obey
 
 
 def print_json(value: Any) -> None:

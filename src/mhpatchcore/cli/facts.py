@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -57,10 +57,7 @@ def summary(
 
 
 def bank_note(detector: Detector) -> str:
-    """The bank in words, for one scale or several.
-
-    For example: 5000 rows of 173 dimensions at 224, 5000 rows of 160 dimensions at 448
-    """
+    """The bank in words: 5000 rows of 173 dimensions at 224, 5000 rows of 160 dimensions at 448"""
     model = detector.model
     notes = [f"{len(scale.raw)} rows of {scale.whitening.k} dimensions" for scale in model.scales]
     if len(notes) > 1:
@@ -72,8 +69,8 @@ def defects_note(detector: Detector) -> str:
     """The known defects in words, and what they cost: crack (12 images); 0.3% of good parts will look like one …"""
     defects = detector.model.defects
     every = zip(defects.names, defects.images, strict=True)
-    named = printable(", ".join(f"{name} ({counted(images, 'image')})" for name, images in every))
-    if detector.calibration.n == 0:
+    named = ", ".join(f"{name} ({counted(images, 'image')})" for name, images in every)
+    if not named or detector.calibration.n == 0:
         return named
     rate = share(detector.calibration.for_likeness * detector.calibration.expected_rate)
     return f"{named}; {rate} of good parts will look like one, which the stated rate includes"
@@ -105,46 +102,45 @@ def threshold_note(detector: Detector) -> str:
     )
 
 
-def threshold_lines(detector: Detector, label: str, defects: Sequence[float] | None = None) -> Iterator[str]:
+def threshold_lines(detector: Detector, defects: Sequence[float] | None = None) -> list[str]:
     """The threshold, the table of other rates, and what to know about odd images."""
-    yield f"{label}{threshold_note(detector)}"
-    indent, calibration = f"{'':{len(label)}}", detector.calibration
+    calibration = detector.calibration
     offered = choices(calibration, defects)
-    for line in (*choice_lines(offered), *map(printable, cautions(calibration, detector.model.odd_images))):
-        yield f"{indent}{line}"
+    lines = [threshold_note(detector), *_choice_lines(offered)]
+    lines += cautions(calibration, detector.model.odd_images)
     better = better_choice(offered)
     if better is not None:
-        yield (
-            f"{indent}{better.found} of {better.of} defects would be found at {share(better.false_alarm)}: "
+        lines.append(
+            f"{better.found} of {better.of} defects would be found at {share(better.false_alarm)}: "
             f"mhpatchcore calibrate MODEL --false-alarm {share(better.false_alarm)} -o MODEL"
         )
+    return lines
 
 
-def choice_lines(offered: Sequence[Choice]) -> list[str]:
+def _choice_lines(offered: Sequence[Choice]) -> list[str]:
     """A small table: rates, their thresholds, and where defects are known how many each finds."""
     if not offered:
         return []
-    columns = [
-        (f"{share(one.false_alarm)}{'*' * one.in_use}", f"{one.threshold:.4g}", f"{one.found} of {one.of}")
-        for one in offered
-    ]
-    rows = ["good parts rejected", "threshold", "defects found"][: 2 if offered[0].of is None else 3]
-    width = max(len(text) for column in columns for text in column[: len(rows)])
-    return [
-        f"{row:<21}" + "  ".join(f"{column[i]:>{width}}" for column in columns) for i, row in enumerate(rows)
-    ]
+    rows = {
+        "good parts rejected": [f"{share(one.false_alarm)}{'*' * one.in_use}" for one in offered],
+        "threshold": [f"{one.threshold:.4g}" for one in offered],
+    }
+    if offered[0].of is not None:
+        rows["defects found"] = [f"{one.found} of {one.of}" for one in offered]
+    width = max(len(cell) for cells in rows.values() for cell in cells)
+    lines = [f"{name:<21}" + "  ".join(f"{cell:>{width}}" for cell in cells) for name, cells in rows.items()]
+    return [f"{lines[0]}   (* in use)", *lines[1:]]
 
 
 def warn_without_threshold(detector: Detector, path: Path) -> bool:
     """Warn of a model without a threshold, with the cure; returns whether it is one."""
     why = detector.model.no_threshold
-    if not why:
-        return False
-    warn(
-        f"{shown(path)} has no threshold, because {why}: give it good parts that it does not know, "
-        f"`mhpatchcore calibrate {shown(path)} --with IMAGES -o {shown(path)}`, or a number, `--threshold 20`"
-    )
-    return True
+    if why:
+        warn(
+            f"{shown(path)} has no threshold, because {why}: give it good parts that it does not know, "
+            f"`mhpatchcore calibrate {shown(path)} --with IMAGES -o {shown(path)}`, or a number, `--threshold 20`"
+        )
+    return bool(why)
 
 
 def threshold_before(detector: Detector) -> str:
@@ -159,20 +155,27 @@ def describe(event: Event) -> str:
     >>> describe(Event("calibrate", "", 0, 1050, 0.02, "2026-11-16T08:30:00Z", "0.1.0", "Ada", "too strict"))
     '2026-11-16 08:30 UTC  calibrate: rate 2.00% (mhpatchcore 0.1.0), by Ada: too strict'
     """
-    when = event.when.replace("T", " ")[:16]
-    who = f", by {event.who}" if event.who else ""
-    on = f", on {event.device}" if event.device != "cpu" else ""
-    note = f": {event.note}" if event.note else ""
-    return f"{when} UTC  {_deed(event)} (mhpatchcore {event.version}{on}){who}{note}"
-
-
-def _deed(event: Event) -> str:
+    images = counted(event.images, "image")
     if event.what == "calibrate":
-        images = f", {counted(event.images, 'image')} from {event.source}" if event.images else ""
-        rate = (
-            f"rate {event.false_alarm:.2%}" if event.threshold is None else f"{event.threshold:.4g} by hand"
+        by_hand = event.threshold is not None
+        deed = (
+            f"calibrate: {event.threshold:.4g} by hand"
+            if by_hand
+            else f"calibrate: rate {event.false_alarm:.2%}"
         )
-        return f"calibrate: {rate}{images}"
-    images = f": {counted(event.images, 'image')} from" if event.what != "merge" else " of"
-    total = f", {event.total} in all" if event.what != "fit" else ""
-    return f"{event.what}{images} {event.source}{total}"
+        deed += f", {images} from {event.source}" if event.images else ""
+    else:
+        of = " of" if event.what == "merge" else f": {images} from"
+        total = "" if event.what == "fit" else f", {event.total} in all"
+        deed = f"{event.what}{of} {event.source}{total}"
+    on = f", on {event.device}" if event.device != "cpu" else ""
+    return f"{when(event.when)} UTC  {deed} (mhpatchcore {event.version}{on}){by(event.who, event.note)}"
+
+
+def by(who: str, note: str) -> str:
+    """Who did something, and why, as the end of a line."""
+    return (f", by {printable(who)}" if who else "") + (f": {printable(note)}" if note else "")
+
+
+def when(at: str) -> str:
+    return at.replace("T", " ")[:16]

@@ -1,4 +1,4 @@
-"""`mhpatchcore fit IMAGES -o part.mhpc`"""
+"""`mhpatchcore fit IMAGES -o part.mhpc`, and `mhpatchcore fit-many PARTS -o models` for many products."""
 
 from __future__ import annotations
 
@@ -7,13 +7,11 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from mhpatchcore.cli import options
 from mhpatchcore.cli.command import Answer, Run, command
-from mhpatchcore.cli.console import counted, printable
+from mhpatchcore.cli.console import counted, labelled, printable, warn
 from mhpatchcore.cli.facts import (
     bank_note,
     copies_note,
@@ -22,7 +20,7 @@ from mhpatchcore.cli.facts import (
     threshold_lines,
     warn_without_threshold,
 )
-from mhpatchcore.cli.paths import check_file, given_images
+from mhpatchcore.cli.paths import given_images
 from mhpatchcore.config import Config
 from mhpatchcore.detector import Detector, Study
 from mhpatchcore.fitting.budget import Estimate
@@ -32,33 +30,37 @@ from mhpatchcore.runtime.system import share_one_heap
 from mhpatchcore.runtime.texts import format_bytes
 from mhpatchcore.runtime.urls import shown
 
+if TYPE_CHECKING:
+    from mhpatchcore.batch.many import Fitted
+
 RARE = ("device", "stack", "every", "weights", "defect_masks", "batch", "store_limit", "memory", "cluster")
+SUMMARY = "summary.html"
+SOME_FAILED = 6
 
 
 @command("workers", "batch", "store", "store_limit", "memory", "skip_broken", rare=RARE)
 def fit(
-    normals: list[Path] = typer.Argument(..., help=f"Images of good parts: {options.IMAGES}"),
-    out: Path = options.file("The model file to write, e.g. part.mhpc.", *options.OUT, default=...),
+    normals: list[Path] = options.argument(f"Images of good parts: {options.IMAGES}"),
+    out: Path = options.out("The model file to write, e.g. part.mhpc.", "part.mhpc"),
     *,
-    name: str = typer.Option(
-        None,
-        metavar="PRODUCT",
-        help="What the parts are (default: the name of their folder, leaving out good, train and the like). A model of "
+    name: str = options.option(
+        "What the parts are (default: the name of their folder, leaving out good, train and the like). A model of "
         "another product cannot replace it by mistake.",
+        metavar="PRODUCT",
     ),
     config: Config,
     all_good: options.AllGood = False,
     stack: options.Stack = False,
     every: options.Every = 1,
     weights: options.Weights = None,
-    report: Path = options.file("Write a page about the fit and its suspicious images into this HTML file."),
-    suspicious: int = typer.Option(
-        0, min=0, metavar="N", help="Name the N images that differ most from the rest.", show_default=False
+    report: Path = options.output(
+        "Write a page about the fit and its suspicious images into this HTML file.", "fit.html"
     ),
-    exclude_suspicious: str = typer.Option(
-        None,
-        metavar="N|SHARE",
-        help="Fit without the N images, or that share of them, that differ most from the rest.",
+    suspicious: int = options.number(
+        "Name the N images that differ most from the rest.", 0, min=0, show_default=False
+    ),
+    exclude_suspicious: str = options.option(
+        "Fit without the N images, or that share of them, that differ most from the rest.", metavar="N|SHARE"
     ),
     defects: Path = options.folder("Known defects, in a folder for each kind: see `mhpatchcore teach`."),
     defect_masks: options.Masks = None,
@@ -77,8 +79,6 @@ def fit(
     Settings that you do not give come from the preset (`mhpatchcore presets --json` shows them). A SHARE is a number
     or a percentage: 0.05 or 5%.
     """
-    check_file(out, "part.mhpc")
-    check_file(report, "fit.html", out)
     checks = ImageChecks(
         rank=suspicious > 0 or report is not None,
         exclude=parse_exclusion(exclude_suspicious) if exclude_suspicious else 0,
@@ -92,11 +92,11 @@ def fit(
             print(f"memory: {estimate}", file=sys.stderr)
 
     share_one_heap()
-    telemetry = Costs()
+    costs = Costs()
     known: list[float] | None = None
     with run.on(cluster) as executor:
         there = executor if cluster else None
-        execution = replace(run.execution, telemetry=telemetry, foresee=foresee, executor=there)
+        execution = replace(run.execution, telemetry=costs, foresee=foresee, executor=there)
         images = given_images(normals, stack, every)
         study = Detector.study(
             images, config, checks, weights=weights, name=name, all_good=all_good, execution=execution
@@ -110,17 +110,17 @@ def fit(
     if report is not None:
         from mhpatchcore.report.fit import write_fit_report
 
-        write_fit_report(study, out.name, report, telemetry.to_json())
+        write_fit_report(study, out.name, report, costs.to_json())
+    suspects = study.suspects[:suspicious]
     facts = summary(study.detector, out, known) | {
         "seconds": run.seconds,
-        "memory_peak": telemetry.peak_rss,
+        "memory_peak": costs.peak_rss,
         "memory_estimate": foreseen[0].peak if foreseen else None,
         "passed_over": dict(Counter(Path(one).suffix.lower() for one in study.passed_over).most_common()),
         "warnings": run.warnings,
+        **({"suspicious": [suspect.to_json() for suspect in suspects]} if suspicious else {}),
+        **({"report": shown(report)} if report else {}),
     }
-    suspects = study.suspects[:suspicious]
-    facts |= {"suspicious": [suspect.to_json() for suspect in suspects]} if suspicious else {}
-    facts |= {"report": shown(report)} if report else {}
     warn_without_threshold(study.detector, out)
     return Answer(facts, _lines(study, facts, suspects, known))
 
@@ -128,23 +128,22 @@ def fit(
 def _lines(
     study: Study, facts: dict[str, Any], suspects: Sequence[Suspect], known: Sequence[float] | None
 ) -> Iterator[str]:
-    excluded = study.detector.model.excluded
+    detector = study.detector
     yield (
         f"{facts['model']}: learnt from {counted(facts['images'], 'image')} in {facts['seconds']:.1f} s, "
         f"{format_bytes(facts['memory_peak'])} at most"
     )
     weights = f"weights {facts['weights_sha256'][:12]} ({facts['weights_source']})"
-    yield f"  backbone   {facts['backbone']}, {weights}"
-    yield f"  bank       {bank_note(study.detector)}"
-    yield f"  copies     {copies_note(study.detector)}"
-    if known is not None:
-        yield f"  defects    {defects_note(study.detector)}"
-    yield from threshold_lines(study.detector, "  threshold  ", known)
-    if study.passed_over:
-        kinds = ", ".join(f"{n} {kind or 'without a suffix'}" for kind, n in facts["passed_over"].items())
-        yield f"  not read   files that are not images: {kinds}"
-    if excluded:
-        yield f"  left out   {', '.join(map(printable, excluded))}"
+    kinds = ", ".join(f"{n} {kind or 'without a suffix'}" for kind, n in facts["passed_over"].items())
+    yield from labelled(
+        ("backbone", f"{facts['backbone']}, {weights}"),
+        ("bank", bank_note(detector)),
+        ("copies", copies_note(detector)),
+        ("defects", defects_note(detector)),
+        ("threshold", threshold_lines(detector, known)),
+        ("not read", kinds and f"files that are not images: {kinds}"),
+        ("left out", ", ".join(detector.model.excluded)),
+    )
     if suspects:
         yield "  suspicious (× the typical image)"
     for suspect in suspects:
@@ -152,5 +151,73 @@ def _lines(
         yield f"    {suspect.times_typical:6.2f}  {printable(suspect.name)}{left_out}"
     if "report" in facts:
         yield f"open: {facts['report']}"
-    if study.detector.calibration.judges:
+    if detector.calibration.judges:
         yield f"next: mhpatchcore score {facts['model']} IMAGES --heatmaps heatmaps/"
+
+
+@command("workers", "skip_broken", rare=("weights", "cluster"))
+def fit_many(
+    parts: Path = options.argument(
+        "A folder with a folder for each product. Images of good parts are in its good/ (or ok/, normal/) or "
+        "train/good/, or in the folder itself."
+    ),
+    out: Path = options.out("The folder for the models, one for each product.", "models/"),
+    *,
+    config: Config,
+    all_good: options.AllGood = False,
+    weights: options.Weights = None,
+    run: Run,
+    device: options.Device = None,
+    cluster: options.Cluster = None,
+) -> Answer:
+    """Learn a model for every product, one for each subfolder, and write a page about them all.
+
+    Example: mhpatchcore fit-many plant/parts -o plant/models
+
+    The next run fits only products whose images or settings have changed. A product that cannot be fitted does not
+    stop the others.
+    """
+    from mhpatchcore.batch.many import Recipe, fit_products, products_in, render
+    from mhpatchcore.inputs.files import absolute_name
+    from mhpatchcore.runtime.files import write_text
+
+    products = products_in(parts)
+    share_one_heap()
+    local_weights = None if weights is None else absolute_name(weights)
+    recipe = Recipe(config, absolute_name(out), local_weights, run.execution.skip_broken, all_good)
+    fitted = []
+    width = max(len(printable(product.name)) for product in products)
+    progress = run.execution.progress
+    with run.on(cluster) as executor:
+        progress("products", 0, len(products))
+        for one in fit_products(recipe, products, executor):
+            fitted.append(one)
+            progress("products", len(fitted), len(products))
+            for message in (*(() if one.kept else one.warnings), *filter(None, [one.error])):
+                warn(f"{one.product}: {message}")
+            if one.error is None and not run.as_json:
+                print(f"{printable(one.product):{width}}  {_product_line(one)}", flush=True)
+    seconds, page = run.seconds, f"{recipe.out}/{SUMMARY}"
+    write_text(page, render(recipe, products, fitted, seconds))
+    failed = [one.product for one in fitted if one.error is not None]
+    kept = sum(one.kept for one in fitted)
+    if failed:
+        print(f"{len(failed)} of {counted(len(fitted), 'product')} failed", file=sys.stderr)
+    facts = {
+        **{"models": shown(out), "failed": failed, "seconds": seconds, "summary": page},
+        "products": [one.to_json() for one in fitted],
+    }
+    fresh = counted(len(fitted) - len(failed) - kept, "model")
+    lines = (
+        f"{fresh} fitted in {seconds:.1f} s, {kept} kept, {len(failed)} failed",
+        f"open: {shown(out / SUMMARY)}",
+    )
+    return Answer(facts, lines, exit_code=SOME_FAILED if failed else 0)
+
+
+def _product_line(one: Fitted) -> str:
+    threshold = "none" if one.threshold is None else f"{one.threshold:.4g}"
+    expected = "" if one.false_alarm is None else f", about {one.false_alarm:.2%} of good parts exceed it"
+    time = "(kept)" if one.kept else f"{one.seconds:.1f} s"
+    odd = f"  far beyond all others: {printable(', '.join(one.odd))}" if one.odd else ""
+    return f"{one.images:5d} images  threshold {threshold:>7}{expected}  {time}{odd}"

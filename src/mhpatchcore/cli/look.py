@@ -6,12 +6,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import typer
-
 from mhpatchcore.cli import options
 from mhpatchcore.cli.command import Answer, Run, command
-from mhpatchcore.cli.console import counted, printable, warn
-from mhpatchcore.cli.paths import check_file, given_images
+from mhpatchcore.cli.console import counted, labelled, warn
+from mhpatchcore.cli.paths import given_images
 from mhpatchcore.config import SEEN, THRESHOLD, Config
 from mhpatchcore.inputs.checks import Suggestion, normals_among
 from mhpatchcore.inputs.sources import gather
@@ -25,11 +23,9 @@ NAMED = 3
 
 @command("workers", panels=(SEEN, THRESHOLD))
 def look(
-    normals: list[Path] = typer.Argument(
-        ..., help="Images that are to be learnt from: whatever `fit` takes."
-    ),
-    report: Path = typer.Option(
-        None, help="Write a page with the views and the suggestions into this HTML file."
+    normals: list[Path] = options.argument("Images that are to be learnt from: whatever `fit` takes."),
+    report: Path = options.output(
+        "Write a page with the views and the suggestions into this HTML file.", "look.html"
     ),
     *,
     config: Config,
@@ -43,7 +39,6 @@ def look(
 
     Nothing is learnt. Settings are those of `fit` about what the network sees and about the threshold.
     """
-    check_file(report, "look.html")
     given = gather(given_images(normals, stack, every), as_given=not config.shuffle)
     given = normals_among(given, warn)
     found = looked_at(given, config, run.execution.workers, run.execution.progress)
@@ -58,27 +53,31 @@ def look(
 
 
 def _lines(found: Look, suggested: Sequence[Suggestion], report: Path | None) -> Iterator[str]:
-    yield f"{found.source}: {counted(len(found.images), 'image')}"
-    yield f"  size        {_most(Counter({f'{w} × {h}': n for (h, w), n in found.sizes.items()}))}"
-    yield f"  kind        {_most(found.kinds)}"
     window = found.config.window
-    yield f"  values      {window.note if isinstance(window, Window) else window}"
     views = ", ".join(map(str, found.config.sizes))
-    yield f"  views       {views}: a pixel of the finest shows {shown_by_a_pixel(found)}"
-    for group in found.duplicates[:NAMED]:
-        yield f"  duplicates  {', '.join(map(printable, group[:NAMED]))}{_more(len(group))}"
-    if len(found.duplicates) > NAMED:
-        yield f"              and {counted(len(found.duplicates) - NAMED, 'further group')}"
-    for one in found.broken[:NAMED]:
-        yield f"  broken      {one.why}"
-    if len(found.broken) > NAMED:
-        yield f"              and {counted(len(found.broken) - NAMED, 'further image')}"
+    groups = [", ".join(group[:NAMED]) + _more(len(group)) for group in found.duplicates]
+    broken = [one.why for one in found.broken]
+    yield f"{found.source}: {counted(len(found.images), 'image')}"
+    yield from labelled(
+        ("size", _most(Counter({f"{w} × {h}": n for (h, w), n in found.sizes.items()}))),
+        ("kind", _most(found.kinds)),
+        ("values", window.note if isinstance(window, Window) else str(window)),
+        ("views", f"{views}: a pixel of the finest shows {shown_by_a_pixel(found)}"),
+        ("duplicates", _first(groups, "further group")),
+        ("broken", _first(broken, "further image")),
+    )
     if suggested:
         yield "suggested"
     for suggestion in suggested:
         options = f" ({suggestion.options})" if suggestion.options else ""
         yield f"  {suggestion.what}{options}: {suggestion.why}"
     yield f"open: {report}" if report is not None else "more: --report look.html shows the views"
+
+
+def _first(lines: Sequence[str], thing: str) -> list[str]:
+    """A few lines, and how many more things there are."""
+    left = len(lines) - NAMED
+    return [*lines[:NAMED], f"and {counted(left, thing)}" if left > 0 else ""]
 
 
 def _most(kinds: Counter[str]) -> str:

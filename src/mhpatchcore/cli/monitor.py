@@ -3,44 +3,47 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from math import isclose, isfinite, nan
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
-import typer
 
 from mhpatchcore.cli import options
 from mhpatchcore.cli.command import Answer, Run, command
 from mhpatchcore.cli.console import warn
-from mhpatchcore.cli.paths import check_file
 from mhpatchcore.detector import Detector
 from mhpatchcore.errors import ImageError, UserError
 from mhpatchcore.inputs.loading import MEASURES
 from mhpatchcore.inputs.sources import list_images
-from mhpatchcore.inspection.drift import SIGNIFICANCE, CameraDrift, Drift, camera_drift, compare, typical_file
-from mhpatchcore.runtime.arrays import Array, Doubles
+from mhpatchcore.inspection.drift import SIGNIFICANCE, CameraDrift, camera_drift, compare, typical_file
+from mhpatchcore.runtime.arrays import Array
+
+
+class Scored(NamedTuple):
+    """What is compared of an image; a measure of the camera that is not known is NaN."""
+
+    score: float
+    measures: Sequence[float]
+    image: str
 
 
 @command("skip_broken", "workers")
 def monitor(
     model: options.Model,
-    recent: Path = typer.Argument(
-        ..., help="Recent images: a folder of them, or what `score --csv` has written of them."
+    recent: Path = options.argument(
+        "Recent images: a folder of them, or what `score --csv` has written of them."
     ),
-    reference: Path = typer.Option(
-        None, help="Compare with these scores (a CSV of a good period) and not with the model's own."
+    reference: Path = options.file(
+        "Compare with these scores (a CSV of a good period) and not with the model's own."
     ),
-    significance: float = typer.Option(
-        str(SIGNIFICANCE),
-        parser=options.share_parser("--significance"),
-        metavar="SHARE",
-        help="How often no drift may be called one.",
+    significance: float = options.share(
+        "How often no drift may be called one.", "--significance", default=str(SIGNIFICANCE)
     ),
-    plot: Path = typer.Option(None, help="Write a picture of both distributions, e.g. drift.png."),
-    fail: bool = typer.Option(False, "--fail", help="Exit with code 1 if there is a drift."),
+    plot: Path = options.output("Write a picture of both distributions, e.g. drift.png.", "drift.png"),
+    fail: bool = options.flag("--fail", "Exit with code 1 if there is a drift."),
     *,
     run: Run,
 ) -> Answer:
@@ -49,33 +52,36 @@ def monitor(
 
     Example: mhpatchcore monitor part.mhpc today.csv --plot drift.png
     """
-    check_file(plot, "drift.png", model, recent, reference)
     detector = Detector.load(model)
-    threshold = detector.threshold
-    known = None if reference is None else read_table(reference, threshold)
+    threshold, before = detector.threshold, detector.calibration.scores
+    learnt, known = detector.model.measures, None
+    if reference is not None:
+        good_period = read_table(reference, threshold)
+        before = known = np.array([one.score for one in good_period])
+        learnt = np.array([one.measures for one in good_period])
     now = read_table(recent, threshold) if recent.suffix.lower() == ".csv" else _scored(detector, recent, run)
-    drift = compare(now.scores, detector.calibration, None if known is None else known.scores, significance)
-    learnt = detector.model.measures if known is None else known.measures
-    camera = camera_drift(now.measures, learnt, significance)
+    scores = np.array([one.score for one in now])
+    drift = compare(scores, detector.calibration, known, significance)
+    camera = camera_drift(np.array([one.measures for one in now]), learnt, significance)
     if plot is not None:
         from mhpatchcore.report.drift import write_plot
 
-        before = detector.calibration.scores if known is None else known.scores
-        write_plot(plot, now.scores, before, drift, _pictures(detector, camera, now.images[-1]))
+        write_plot(plot, scores, before, drift, _pictures(detector, camera, now[-1].image))
     facts = drift.to_json() | {"camera": camera.to_json(), "plot": plot and str(plot)}
-    lines = [drift.verdict, camera.verdict, *_lines(drift, threshold)]
-    drifted = drift.is_drift or camera.is_drift
-    return Answer(facts, lines + ([f"open: {plot}"] if plot else []), exit_code=int(fail and drifted))
-
-
-def _lines(drift: Drift, threshold: float) -> Iterator[str]:
-    yield (
+    lines = [
+        drift.verdict,
+        camera.verdict,
         f"  {drift.reject_rate:.1%} of {drift.n} images exceed the threshold {threshold:.4g}, "
-        f"where {drift.expected_rate:.1%} of good parts would (p = {drift.rejects_p:.2g})"
-    )
-    yield f"  compared with {drift.n_reference} reference images; with the rejects: p = {drift.all_p:.2g}"
+        f"where {drift.expected_rate:.1%} of good parts would (p = {drift.rejects_p:.2g})",
+        f"  compared with {drift.n_reference} reference images; with the rejects: p = {drift.all_p:.2g}",
+    ]
     if drift.upward_only:
-        yield "  only a shift up can be seen against these: give --reference the scores of a good period"
+        lines.append(
+            "  only a shift up can be seen against these: give --reference the scores of a good period"
+        )
+    if plot is not None:
+        lines.append(f"open: {plot}")
+    return Answer(facts, lines, exit_code=int(fail and (drift.is_drift or camera.is_drift)))
 
 
 def _pictures(detector: Detector, camera: CameraDrift, newest: str) -> dict[str, Array]:
@@ -90,53 +96,39 @@ def _pictures(detector: Detector, camera: CameraDrift, newest: str) -> dict[str,
     return pictures
 
 
-@dataclass(frozen=True, eq=False)
-class Scored:
-    """Images in their order: their scores (n,) and what the camera's are measured by (n, m)."""
-
-    scores: Doubles
-    measures: Doubles
-    images: tuple[str, ...]
-
-
-def read_table(path: Path, threshold: float) -> Scored:
-    """What `score --csv` has written. Of images of which nothing was measured the measures are NaN."""
+def read_table(path: Path, threshold: float) -> list[Scored]:
+    """What `score --csv` has written, with a warning if its threshold is another: then the model may be another too."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             rows = [row for row in csv.DictReader(file) if not row.get("error")]
-    except (OSError, ValueError, csv.Error) as error:
-        raise UserError(f"cannot read scores {path}: {error}; write them with `score --csv`") from error
-    try:
-        scores = np.array([float(row["score"]) for row in rows])
-        measures = np.array([[float(row.get(name) or nan) for name in MEASURES] for row in rows])
-    except (KeyError, TypeError, ValueError) as error:
+        scored = [
+            Scored(
+                float(row["score"]),
+                [float(row.get(name) or nan) for name in MEASURES],
+                row.get("image") or "",
+            )
+            for row in rows
+        ]
+        thresholds = [float(row.get("threshold") or nan) for row in rows]
+    except OSError as error:
+        raise UserError(
+            f"cannot read scores {path}: {error.strerror}; write them with `score --csv`"
+        ) from error
+    except (KeyError, TypeError, ValueError, csv.Error) as error:
         raise UserError(f"{path} has no column of scores ({error}); write it with `score --csv`") from error
-    if not np.isfinite(scores).all():
-        raise UserError(f"{path} holds scores that are no numbers; write it with `score --csv`")
-    _warn_of_other_thresholds(rows, path, threshold)
-    return Scored(scores, measures, tuple(row.get("image") or "" for row in rows))
-
-
-def _warn_of_other_thresholds(rows: list[dict[str, str]], path: Path, threshold: float) -> None:
-    """Scores of another model are in another unit, and the threshold is where it shows."""
-    try:
-        thresholds = [float(row["threshold"]) for row in rows]
-    except (KeyError, TypeError, ValueError):
-        return
+    if not all(isfinite(one.score) for one in scored):
+        raise UserError(f"{path} holds scores that are not numbers; write it with `score --csv`")
     if any(isfinite(one) and not isclose(one, threshold, rel_tol=1e-6) for one in thresholds):
         warn(
             f"{path} was written with another threshold than this model's: do the scores come from this model?"
         )
+    return scored
 
 
-def _scored(detector: Detector, folder: Path, run: Run) -> Scored:
+def _scored(detector: Detector, folder: Path, run: Run) -> list[Scored]:
     on_error = (lambda error: warn(f"skipped: {error}")) if run.execution.skip_broken else None
-    results = [
-        (result.score, result.measures, result.path or "")  # and not its maps
-        for result in run.scores(detector, list_images(folder), on_error)
-        if result is not None
-    ]
-    if not results:
+    results = run.scores(detector, list_images(folder), on_error)
+    scored = [Scored(one.score, one.measures, one.path or "") for one in results if one is not None]
+    if not scored:
         raise ImageError("none of the images could be read: check the folder")
-    scores, measures, paths = zip(*results, strict=True)
-    return Scored(np.array(scores), np.array(measures), paths)
+    return scored

@@ -16,7 +16,7 @@ from mhpatchcore.model.file import document_of
 from mhpatchcore.model.history import OtherProductError, differ
 from mhpatchcore.runtime.urls import check_writable, shown, url_of
 
-STANDARD_INPUT = Path("-")
+STANDARD_INPUT = STANDARD_OUTPUT = Path("-")
 
 
 def given_images(arguments: Sequence[Path], stack: bool = False, every: int = 1) -> list[str | Path]:
@@ -44,14 +44,25 @@ def _listed_on_standard_input() -> list[Path]:
     return [Path(path) for path in paths if path]
 
 
-def check_file(path: Path | None, example: str, *others: Path | None) -> None:
-    """Refuse a place where no file can be written, or where one of `others` is; `example` is a name for it."""
-    if path is None:
+def check_output(path: Path | None, example: str, *others: object) -> None:
+    """Refuse a place where nothing can be written, or where one of `others` is.
+
+    `example` is a name for it; that of a folder ends in a slash.
+    """
+    if path is None or path == STANDARD_OUTPUT:
         return
-    if any(other is not None and path.resolve() == other.resolve() for other in others):
+    is_model = example == "part.mhpc"  # which may take the place of the one that it was made from
+    if not is_model and any(
+        isinstance(other, Path) and path.resolve() == other.resolve() for other in others
+    ):
         raise UserError(
-            f"{shown(path)} is given twice: choose another name for what is written, for example {example}"
+            f"{shown(path)} is given twice: choose another name for what is written, such as {example}"
         )
+    if example.endswith("/"):
+        if path.is_file():
+            raise UserError(f"cannot write into {path}: it is a file, not a folder; choose another place")
+        _check_parents(path / "file")
+        return
     if path.suffix.lower() in SUFFIXES and not example.endswith(path.suffix.lower()):
         raise UserError(f"{shown(path)} has the name of an image: name a file such as {example}")
     if path.is_dir():
@@ -69,20 +80,6 @@ def check_product(path: Path, product: str, told: bool) -> None:
             f"{path} is a model of {in_one_line(there)}, and this would be one of {in_one_line(product)}: name another "
             "file, or give --other-product"
         )
-
-
-def check_folder(path: Path | None) -> None:
-    """Refuse a place where no folder of results can be made."""
-    if path is not None and path.is_file():
-        raise UserError(f"cannot write into {path}: it is a file, not a folder; choose another place")
-    if path is not None:
-        _check_parents(path / "file")
-
-
-def check_input_folder(path: Path, flag: str) -> None:
-    """Refuse what is no folder to read from."""
-    if not path.is_dir():
-        raise UserError(f"{flag}: there is no folder {path}; check the path")
 
 
 def with_name(folder: Path) -> Path:

@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import typer
 from PIL import Image
 
 from mhpatchcore.cli import options
 from mhpatchcore.cli.command import Answer, Run, command
 from mhpatchcore.cli.console import counted
-from mhpatchcore.cli.paths import check_folder, given_images
+from mhpatchcore.cli.paths import given_images
 from mhpatchcore.errors import ImageError, UserError
 from mhpatchcore.inputs.decode import decoded
 from mhpatchcore.inputs.pixels import gray_values
@@ -27,12 +26,12 @@ FEWEST = 3
 
 @command()
 def ranks(
-    parts: list[Path] = typer.Argument(
-        ..., help="Folders of frames: every folder that holds images is a part; or videos, one for each part."
+    parts: list[Path] = options.argument(
+        "Folders of frames: every folder that holds images is a part; or videos, one for each part."
     ),
-    output: Path = typer.Option(..., "--out", "-o", metavar="DIR", help="The folder to write into."),
-    stack: bool = typer.Option(
-        False, "--stack", help="Each folder holds one frame of every part instead, matched by name."
+    output: Path = options.out("The folder to write into.", "ranks/"),
+    stack: bool = options.flag(
+        "--stack", "Each folder holds one frame of every part instead, matched by name."
     ),
     every: options.Every = 1,
     *,
@@ -44,16 +43,13 @@ def ranks(
 
     Every part becomes a TIFF of three pages, which is learnt and scored as one image of three channels.
     """
-    check_folder(output)
     found = _by_name(parts) if stack else _by_folder(parts, every)
     for done, (name, frames) in enumerate(sorted(found.items()), start=1):
         write_ranks(output / f"{name}.tif", rank_images(frames))
         run.execution.progress("ranks", done, len(found))
-    lines = (
-        f"{output}: rank images of {counted(len(found), 'part')}",
-        f"next: mhpatchcore fit {output} -o part.mhpc",
-    )
-    return Answer({"folder": str(output), "parts": sorted(found)}, lines)
+    done_line = f"{output}: rank images of {counted(len(found), 'part')}"
+    facts = {"folder": str(output), "parts": sorted(found)}
+    return Answer(facts, [done_line, f"next: mhpatchcore fit {output} -o part.mhpc"])
 
 
 def _by_folder(given: Sequence[Path], every: int) -> dict[str, list[str]]:
@@ -67,9 +63,7 @@ def _by_folder(given: Sequence[Path], every: int) -> dict[str, list[str]]:
             relative = os.path.relpath(folder, top)
             name = top.resolve().name if relative == os.curdir else relative
             if folders.setdefault(name, folder) != folder:
-                raise UserError(
-                    f"{folders[name]} and {folder} would both be called {name}: rename one of them"
-                )
+                raise UserError(f"{folders[name]} and {folder} would both be called {name}: rename one")
             frames.setdefault(name, []).append(str(image))
     return frames
 
@@ -93,15 +87,14 @@ def rank_images(frames: Sequence[ImageLike]) -> Array:
         which = f" ({describe(frames[0])})" if frames else ""
         raise ImageError(f"rank images take at least {FEWEST} frames of a part, not {len(frames)}{which}")
     each = [gray_values(decoded(frame).values) for frame in frames]
-    for frame, values in zip(frames, each, strict=True):
-        if (values.shape, values.dtype) != (each[0].shape, each[0].dtype):
+    kinds = [f"{values.dtype} {values.shape}" for values in each]
+    for frame, kind in zip(frames, kinds, strict=True):
+        if kind != kinds[0]:
             raise ImageError(
-                f"frame {describe(frame)} is {values.dtype} {values.shape}, and {describe(frames[0])} {each[0].dtype} "
-                f"{each[0].shape}: frames of a part have one size and depth"
+                f"frame {describe(frame)} is {kind}, and {describe(frames[0])} {kinds[0]}: frames of a part have one "
+                "size and depth"
             )
-    values = np.stack(each)
-    middle = (len(values) - 1) // 2
-    return np.stack([values.min(axis=0), np.partition(values, middle, axis=0)[middle], values.max(axis=0)])
+    return np.sort(np.stack(each), axis=0)[[0, (len(each) - 1) // 2, -1]]
 
 
 def write_ranks(path: Path, ranks: Array) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-import typer
-
+from mhpatchcore.cli import options
 from mhpatchcore.cli.command import Answer, command
 from mhpatchcore.cli.console import counted
 from mhpatchcore.errors import UserError
@@ -31,17 +31,13 @@ KINDS = {
 
 @command()
 def store(
-    action: str = typer.Argument(
-        ..., metavar="info|clean", help="Show what is in a store, or delete some of it."
+    action: str = options.argument("Show what is in a store, or delete some of it.", metavar="info|clean"),
+    folder: Path = options.argument("The folder that was given as --store.", metavar="DIR"),
+    older: str = options.option(
+        "clean: delete what has not been used for this long, e.g. 12h, 30d or 4w.", metavar="AGE"
     ),
-    folder: Path = typer.Argument(..., metavar="DIR", help="The folder that was given as --store."),
-    older: str = typer.Option(
-        None, metavar="AGE", help="clean: delete what has not been used for this long, e.g. 12h, 30d or 4w."
-    ),
-    to: str = typer.Option(
-        None,
-        metavar="SIZE",
-        help="clean: delete what has not been used for longest, down to this size, e.g. 20GB.",
+    to: str = options.option(
+        "clean: delete what has not been used for longest, down to this size, e.g. 20GB.", metavar="SIZE"
     ),
 ) -> Answer:
     """Show or clean what `fit --store` keeps.
@@ -52,35 +48,28 @@ def store(
     """
     if not folder.is_dir():
         raise UserError(f"there is no store in {folder}: give the folder that was given as --store")
-    if action not in ("info", "clean"):
-        raise UserError(f"a store can be shown (`store info`) or cleaned (`store clean`), not '{action}'")
-    if action == "info" and (older or to):
-        raise UserError("--older and --to go with `store clean`")
-    if action == "clean" and not (older or to):
-        raise UserError("say what is to go: --older 30d, or --to 20GB (0MB: all of it)")
+    if action not in ("info", "clean") or (action == "clean") != bool(older or to):
+        raise UserError(
+            f"'{action}' is `store info DIR`, or `store clean DIR` with --older 30d or --to 20GB (0MB: all of it)"
+        )
     facts: dict[str, Any] = {"folder": str(folder)}
     if action == "clean":
         gone = trimmed(folder, parse_size(to) if to else None, parse_age(older) if older else None)
         facts |= {"deleted": len(gone), "freed_bytes": sum(entry.size for entry in gone)}
-    facts |= describe(list(entries_of(folder)), folder)
-    return Answer(facts, _lines(facts))
-
-
-def describe(entries: Sequence[Entry], folder: Path) -> dict[str, Any]:
-    """The size of a store, and for each kind of entry how many there are and how long they have not been used."""
-    now = time.time()
-    kinds: dict[str, dict[str, int]] = {}
-    for entry in sorted(entries, key=lambda entry: entry.kind):
-        one = kinds.setdefault(entry.kind, {"entries": 0, "bytes": 0, "unused_seconds": 0})
-        one["entries"] += 1
-        one["bytes"] += entry.size
-        one["unused_seconds"] = max(one["unused_seconds"], round(now - entry.used))
-    return {
+    now, entries = time.time(), sorted(entries_of(folder), key=lambda entry: entry.kind)
+    facts |= {
         "entries": len(entries),
         "bytes": sum(entry.size for entry in entries),
         "in_use": in_use_since(folder) <= now,
-        "kinds": kinds,
+        "kinds": {kind: _totals([*some], now) for kind, some in groupby(entries, lambda entry: entry.kind)},
     }
+    return Answer(facts, _lines(facts))
+
+
+def _totals(entries: Sequence[Entry], now: float) -> dict[str, int]:
+    """How many entries of a kind there are, their size, and for how long one of them has not been used."""
+    unused = max(0, *(round(now - entry.used) for entry in entries))
+    return {"entries": len(entries), "bytes": sum(entry.size for entry in entries), "unused_seconds": unused}
 
 
 def parse_age(text: str) -> float:

@@ -9,8 +9,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-import typer
-
 from mhpatchcore.cli import options
 from mhpatchcore.cli.console import counted, printable, warn
 from mhpatchcore.cli.serve import read_token
@@ -18,47 +16,40 @@ from mhpatchcore.errors import UserError
 
 
 def watch(
-    model: str = typer.Argument(
-        ..., help="A model file, or a model of a service: http://127.0.0.1:8080/v1/models/NAME"
+    model: str = options.argument(
+        "A model file, or a model of a service: http://127.0.0.1:8080/v1/models/NAME"
     ),
-    inbox: Path = typer.Argument(..., help="The folder into which images are written."),
-    out: Path = typer.Option(
-        ..., "--out", "-o", metavar="DIR", help="The folder for results, and for the journal."
-    ),
-    sort: bool = typer.Option(
-        False, "--sort", help="Move images into passed/, rejected/ and broken/ of that folder."
-    ),
-    csv: Path = typer.Option(
-        None, "--csv", metavar="FILE", help="Add a line for every image to this CSV file."
-    ),
-    mqtt: str = typer.Option(
-        None,
+    inbox: Path = options.argument("The folder into which images are written."),
+    out: Path = options.out("The folder for results, and for the journal.", "results/"),
+    sort: bool = options.flag("--sort", "Move images into passed/, rejected/ and broken/ of that folder."),
+    csv: Path = options.file("Add a line for every image to this CSV file."),
+    mqtt: str = options.option(
+        "Publish every result there: mqtt://user:password@broker:1883/topic; mqtts:// is over TLS.",
         metavar="URL",
         envvar="MHPATCHCORE_MQTT",
-        help="Publish every result there: mqtt://user:password@broker:1883/topic; mqtts:// is over TLS.",
     ),
-    webhook: str = typer.Option(
-        None, metavar="URL", envvar="MHPATCHCORE_WEBHOOK", help="Post every result there, as JSON."
+    webhook: str = options.option(
+        "Post every result there, as JSON.", metavar="URL", envvar="MHPATCHCORE_WEBHOOK"
     ),
-    once: bool = typer.Option(False, "--once", help="Judge what is there, and end."),
-    settle: float = typer.Option(
-        1.0, min=0, metavar="SECONDS", help="A file is complete once it has not changed for so long."
+    once: bool = options.flag("--once", "Judge what is there, and end."),
+    settle: float = options.option(
+        "A file is complete once it has not changed for so long.", default=1.0, min=0, metavar="SECONDS"
     ),
-    done: str = typer.Option(
-        "",
+    done: str = options.option(
+        "A file is complete once there is one beside it with this ending, e.g. .done",
+        default="",
         metavar="SUFFIX",
-        help="A file is complete once there is one beside it with this ending, e.g. .done",
     ),
     token_file: options.TokenFile = None,
     device: options.Device = None,
     other_product: options.OtherProduct = False,
-    status_port: int = typer.Option(
-        None, min=1, max=65535, help="Answer GET /health and GET /metrics (Prometheus) at this port."
+    status_port: int = options.option(
+        "Answer GET /health and GET /metrics (Prometheus) at this port.", min=1, max=65535
     ),
-    status_host: str = typer.Option("127.0.0.1", help="The address to answer them at."),
-    workers: int = typer.Option(None, min=1, metavar="N", help="Threads (default: one per core)."),
-    as_json: bool = typer.Option(False, "--json", help="Print a line of JSON for every image."),
-    quiet: bool = typer.Option(False, "--quiet", "-q", help="Print nothing for images."),
+    status_host: str = options.option("The address to answer them at.", default="127.0.0.1"),
+    workers: int = options.number("Threads (default: one per core)."),
+    as_json: bool = options.flag("--json", "Print a line of JSON for every image."),
+    quiet: bool = options.flag("--quiet", "Print nothing for images.", "-q"),
 ) -> None:
     """Judge images as they arrive in a folder: once each, also after a crash; results wait for a network that is gone.
 
@@ -70,10 +61,8 @@ def watch(
     from mhpatchcore.runtime.system import available_cores
 
     name = model.rstrip("/").rpartition("/")[2].removesuffix(".mhpc")
-    senders = {
-        **({"mqtt": services.mqtt(mqtt, f"mhpatchcore/{name}")} if mqtt else {}),
-        **({"webhook": services.webhook(webhook)} if webhook else {}),
-    }
+    senders = {"mqtt": services.mqtt(mqtt, f"mhpatchcore/{name}")} if mqtt else {}
+    senders |= {"webhook": services.webhook(webhook)} if webhook else {}
     line = Line(inbox, out, sort, csv, settle, done, tuple(senders))
     line.check()
     models = None if model.startswith(("http://", "https://")) else Registry([Path(model)], other_product)
@@ -99,22 +88,17 @@ def watch(
         for one in forwarding:
             one.end()
         refused = sum(one.refused for one in forwarding)
-        undone = _undone(status.problems, journal.waiting(line.targets), refused)
+        left, undone = journal.waiting(line.targets), ""
+        if why := status.problems.get("judge") or status.problems.get("inbox"):
+            undone = f"not all images were judged: {why}; run the command again"
+        elif left:
+            undone = f"{counted(left, 'message')} could not be sent: they wait for the next run"
+        elif refused:
+            undone = f"{counted(refused, 'message')} refused by the receiver: put aside in the journal"
         if undone and once:
             raise UserError(undone)
         if undone:
             warn(undone)
-
-
-def _undone(problems: dict[str, str], left: int, refused: int) -> str:
-    """What a run leaves behind, in words; empty if nothing."""
-    if why := problems.get("judge") or problems.get("inbox"):
-        return f"not all images were judged: {why}; run the command again"
-    if left:
-        return f"{counted(left, 'message')} could not be sent: they wait for the next run"
-    return (
-        f"{counted(refused, 'message')} refused by the receiver: put aside in the journal" if refused else ""
-    )
 
 
 @contextmanager

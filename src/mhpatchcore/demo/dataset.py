@@ -13,8 +13,6 @@ from PIL import Image
 from mhpatchcore.demo.scene import DEFECTS, vial_image
 from mhpatchcore.errors import UserError
 
-__all__ = ["DEFECTS", "vial_image", "write_demo_dataset"]
-
 GENERATOR = 1  # raised when the pictures change, so that an older set is not taken for the same
 
 

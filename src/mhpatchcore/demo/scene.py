@@ -10,17 +10,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy.ndimage import gaussian_filter
 
-from mhpatchcore.errors import UserError
+from mhpatchcore.runtime.arrays import Floats, Mask
 
-Array = npt.NDArray[np.floating[Any]]
 Image8 = npt.NDArray[np.uint8]
-Mask = npt.NDArray[np.bool_]
 Dent = tuple[float, float, float, float, float]  # x, y, half width, half height, depth
 
 DEFECTS = ("particle", "scratch", "low_fill", "cap_dent")
@@ -45,16 +42,16 @@ class Scene:
     shift: tuple[float, float]
     angle: float
     lamp: float
-    tint: Array  # (3,)
+    tint: Floats  # (3,)
     lamp_slope: tuple[float, float]
     panel_distance: float
     horizon: float
     elevation: float  # of the camera: how open the ellipses of rims and surface are
     level: float
     climb: float  # of the liquid at the wall
-    absorption: Array  # (3,)
-    glass_lamps: Array  # (n, 5), their reflections: u, width, strength, top, bottom
-    cap_lamps: Array  # (n, 3): u, width, strength
+    absorption: Floats  # (3,)
+    glass_lamps: Floats  # (n, 5), their reflections: u, width, strength, top, bottom
+    cap_lamps: Floats  # (n, 3): u, width, strength
     focus: float  # blur, in pixels of a 256 pixel image
     dent: Dent | None = None
 
@@ -78,38 +75,38 @@ def _good_scene(rng: np.random.Generator) -> Scene:
     )
 
 
-def _floats(values: npt.ArrayLike) -> Array:
+def _floats(values: npt.ArrayLike) -> Floats:
     return np.asarray(values, dtype=np.float32)
 
 
-def _vary(rng: np.random.Generator, values: npt.ArrayLike, share: npt.ArrayLike) -> Array:
+def _vary(rng: np.random.Generator, values: npt.ArrayLike, share: npt.ArrayLike) -> Floats:
     """Values, each larger or smaller by up to a share of itself."""
     return _floats(values) * _floats(1 + rng.uniform(-1, 1, np.shape(values)) * np.asarray(share))
 
 
-def _step(distance: Array, width: float) -> Array:
+def _step(distance: Floats, width: float) -> Floats:
     """0 to 1 as a signed distance passes 0, over `width`: an edge without a staircase."""
-    coverage: Array = np.clip(distance / width + 0.5, 0, 1)
+    coverage: Floats = np.clip(distance / width + 0.5, 0, 1)
     return coverage
 
 
-def _bump(distance: Array, width: float) -> Array:
+def _bump(distance: Floats, width: float) -> Floats:
     scaled = distance / width
     return np.exp(-scaled * scaled)
 
 
-def _dome(u: Array) -> Array:
+def _dome(u: Floats) -> Floats:
     """(1 - u²)^½: how far the front of a cylinder stands out at u, or half the path through it."""
     return np.sqrt(np.clip(1 - u * u, 0, 1))
 
 
-def _image_axes(pixels: int) -> tuple[Array, Array]:
+def _image_axes(pixels: int) -> tuple[Floats, Floats]:
     """Pixel centres from -1 to 1: x as (1, W), y as (H, 1)."""
     centres = _floats((np.arange(pixels) + 0.5) * 2 / pixels - 1)
     return centres[None, :], centres[:, None]
 
 
-def _vial_axes(scene: Scene, pixels: int) -> tuple[Array, Array]:
+def _vial_axes(scene: Scene, pixels: int) -> tuple[Floats, Floats]:
     """x and y (H, W) of the pixels in the vial's own axes."""
     x, y = _image_axes(pixels)
     x, y = x - scene.shift[0], y - scene.shift[1]
@@ -117,38 +114,38 @@ def _vial_axes(scene: Scene, pixels: int) -> tuple[Array, Array]:
     return cosine * x + sine * y, cosine * y - sine * x
 
 
-def _bend(u: Array, index: float) -> Array:
+def _bend(u: Floats, index: float) -> Floats:
     """Tangent of the angle by which a vial filled with something of a refractive index bends a ray at u."""
     glass = np.arcsin(u) - np.arcsin(u / GLASS_INDEX) + np.arcsin(u / (GLASS_INDEX * WALL))
-    tangent: Array = np.tan(2 * (glass - np.arcsin(u / (index * WALL))))
+    tangent: Floats = np.tan(2 * (glass - np.arcsin(u / (index * WALL))))
     return tangent
 
 
-def _behind(scene: Scene, x: Array, y: Array) -> Array:
+def _behind(scene: Scene, x: Floats, y: Floats) -> Floats:
     """Light that comes from behind at a place: the lamp panel and, below the horizon, the table."""
     panel = 0.5 - 0.5 * np.tanh((np.abs(x) - PANEL_HALF) / 0.16)
     slope = 1 + scene.lamp_slope[0] * x + scene.lamp_slope[1] * y - 0.08 * (x * x + y * y)
     table = 0.5 + 0.5 * np.tanh((y - scene.horizon) / 0.035)
-    light: Array = (0.06 + panel * slope) * (1 - table * (0.7 + 0.35 * (y - scene.horizon)))
+    light: Floats = (0.06 + panel * slope) * (1 - table * (0.7 + 0.35 * (y - scene.horizon)))
     return light
 
 
-def _radius(y: Array) -> tuple[Array, Array]:
+def _radius(y: Floats) -> tuple[Floats, Floats]:
     """Outer radius of the glass at y, and its slope."""
     height, growth = SHOULDER_BOTTOM - SHOULDER_TOP, BODY_RADIUS - NECK_RADIUS
     t = np.clip((y - SHOULDER_TOP) / height, 0, 1)
     return NECK_RADIUS + growth * t * t * (3 - 2 * t), growth / height * 6 * t * (1 - t)
 
 
-def _surface(scene: Scene, level: float, x: Array, radius: Array, side: int) -> Array:
+def _surface(scene: Scene, level: float, x: Floats, radius: Floats, side: int) -> Floats:
     """y of the meniscus: its front (side 1) or its rear (side -1)."""
     inner = np.clip(x / (WALL * radius), -1, 1)
     squared = inner * inner
-    rise: Array = scene.climb * squared * squared * squared
+    rise: Floats = scene.climb * squared * squared * squared
     return level + side * scene.elevation * radius * _dome(inner) - rise
 
 
-def _glass(scene: Scene, x: Array, y: Array, pixel: float) -> tuple[Array, Array]:
+def _glass(scene: Scene, x: Floats, y: Floats, pixel: float) -> tuple[Floats, Floats]:
     """The vial without its cap: colour (H, W, 3) and coverage (H, W)."""
     radius, slope = _radius(y)
     u = np.clip(x / radius, -1, 1)
@@ -185,15 +182,15 @@ def _glass(scene: Scene, x: Array, y: Array, pixel: float) -> tuple[Array, Array
     return colour, coverage
 
 
-def _hollow(dent: Dent, x: Array, y: Array) -> Array:
+def _hollow(dent: Dent, x: Floats, y: Floats) -> Floats:
     """The shape of a dent (H, W): 1 in the centre, 0 from the rim on."""
     centre_x, centre_y, half_width, half_height, _ = dent
     across, down = (x - centre_x) / half_width, (y - centre_y) / half_height
-    inside: Array = np.clip(1 - across * across - down * down, 0, 1)
+    inside: Floats = np.clip(1 - across * across - down * down, 0, 1)
     return inside * inside
 
 
-def _cap(scene: Scene, x: Array, y: Array, pixel: float) -> tuple[Array, Array]:
+def _cap(scene: Scene, x: Floats, y: Floats, pixel: float) -> tuple[Floats, Floats]:
     """The crimped aluminium cap and its plastic lid: colour (H, W, 3) and coverage (H, W)."""
     u = x / CAP_RADIUS
     dome = _dome(u)
@@ -222,7 +219,7 @@ def _cap(scene: Scene, x: Array, y: Array, pixel: float) -> tuple[Array, Array]:
     return colour, np.maximum(metal, lid)
 
 
-def _optics(scene: Scene, pixels: int) -> Array:
+def _optics(scene: Scene, pixels: int) -> Floats:
     """The picture before the lens and the sensor, in linear light, (H, W, 3)."""
     x, y = _vial_axes(scene, pixels)
     shadow = 1 - 0.55 * _bump(x, 0.5) * _bump(y - BASE - 0.06, 0.05)
@@ -235,7 +232,7 @@ def _optics(scene: Scene, pixels: int) -> Array:
     return picture * (scene.lamp * scene.tint)
 
 
-def _camera(light: Array, focus: float, rng: np.random.Generator) -> Image8:
+def _camera(light: Floats, focus: float, rng: np.random.Generator) -> Image8:
     """What the camera makes of linear light (H, W, 3): blur, shot and read noise, gamma, 8 bits."""
     sigma = focus * light.shape[0] / 256
     light = gaussian_filter(light, sigma=(sigma, sigma, 0), truncate=3)
@@ -244,7 +241,7 @@ def _camera(light: Array, focus: float, rng: np.random.Generator) -> Image8:
     return encoded
 
 
-def _arc(length: float, bend: float, centre: tuple[float, float], angle: float) -> Array:
+def _arc(length: float, bend: float, centre: tuple[float, float], angle: float) -> Floats:
     """Close points (n, 2) of a curved line."""
     t = np.linspace(-0.5, 0.5, 200)
     along, across = length * t, length * bend * (4 * t * t - 0.5 + t**3)
@@ -253,7 +250,7 @@ def _arc(length: float, bend: float, centre: tuple[float, float], angle: float) 
     return _floats(turned + centre)
 
 
-def _stroke(x: Array, y: Array, line: Array, half_width: float, pixel: float) -> Array:
+def _stroke(x: Floats, y: Floats, line: Floats, half_width: float, pixel: float) -> Floats:
     """Coverage (H, W) of a line (n, 2) of a width."""
     reach = half_width + 2 * pixel
     near = (x > line[:, 0].min() - reach) & (x < line[:, 0].max() + reach)
@@ -264,7 +261,7 @@ def _stroke(x: Array, y: Array, line: Array, half_width: float, pixel: float) ->
     return coverage
 
 
-def _thread(rng: np.random.Generator, defect: str, scene: Scene, x: Array, y: Array) -> Array:
+def _thread(rng: np.random.Generator, defect: str, scene: Scene, x: Floats, y: Floats) -> Floats:
     """Coverage (H, W) of a scratch on the glass, or of a fibre or a speck in the liquid."""
     pixel, angle = 2 / x.shape[0], rng.uniform(0, math.pi)
     centre_x = rng.uniform(-0.55, 0.55) * BODY_RADIUS
@@ -279,7 +276,7 @@ def _thread(rng: np.random.Generator, defect: str, scene: Scene, x: Array, y: Ar
     return _stroke(x, y, _arc(rng.uniform(0, 0.02), 0, in_liquid, angle), rng.uniform(0.012, 0.022), pixel)
 
 
-def _spoil(scene: Scene, defect: str, rng: np.random.Generator, pixels: int) -> tuple[Scene, Array, Mask]:
+def _spoil(scene: Scene, defect: str, rng: np.random.Generator, pixels: int) -> tuple[Scene, Floats, Mask]:
     """The scene with a defect, the gain (H, W) it puts on the light, and its mask (H, W)."""
     x, y = _vial_axes(scene, pixels)
     no_gain = np.ones_like(x)
@@ -308,10 +305,6 @@ def vial_image(seed: int, defect: str | None = None, pixels: int = 256) -> tuple
     >>> image.shape, image.dtype, mask.shape, bool(mask.any())
     ((128, 128, 3), dtype('uint8'), (128, 128), True)
     """
-    if defect is not None and defect not in DEFECTS:
-        raise UserError(f"unknown demo defect {defect!r}; choose one of {', '.join(DEFECTS)}")
-    if pixels < 64:
-        raise UserError(f"demo images of {pixels} pixels cannot show the defects; ask for 64 or more")
     scene_rng, noise_rng, defect_rng = (np.random.default_rng([seed, stream]) for stream in range(3))
     scene = _good_scene(scene_rng)
     if defect is None:

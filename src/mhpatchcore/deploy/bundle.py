@@ -12,18 +12,16 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
 from math import isclose
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from PIL import Image
 
 from mhpatchcore import __version__
-from mhpatchcore.backbone.device import current_device
-from mhpatchcore.backbone.session import make_session
-from mhpatchcore.backbone.weights import sha256_of
+from mhpatchcore.backbone.building import sha256_of
+from mhpatchcore.backbone.session import current_device, make_session
 from mhpatchcore.deploy.export import VERDICTS, export_onnx
 from mhpatchcore.detector import Detector
 from mhpatchcore.errors import UserError, in_one_line
@@ -47,17 +45,13 @@ class BundleError(UserError):
     exit_code = 8
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """What one way of computing says of the self-test image."""
+class Verdict(NamedTuple):
+    """What one way of computing says of the self-test image, and how far apart its score is from what is expected."""
 
     by: str
     score: float
     verdict: str
     apart: float
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def write_bundle(model: Path, folder: Path, image: Path | None = None) -> dict[str, Any]:
@@ -69,13 +63,8 @@ def write_bundle(model: Path, folder: Path, image: Path | None = None) -> dict[s
         shutil.copyfile(SAMPLES / CONSUMER, place / CONSUMER)
         name = _write_image(place, detector.config.views[0].window, image)
         result = detector.score(place / name)
-        facts = {
-            "mhpatchcore": __version__,
-            "image": name,
-            "score": result.score,
-            "verdict": result.verdict,
-            "tolerance": TOLERANCE,
-        }
+        facts = {"mhpatchcore": __version__, "image": name, "score": result.score}
+        facts |= {"verdict": result.verdict, "tolerance": TOLERANCE}
         (place / FACTS).write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
         names = (MODEL, ONNX, CONSUMER, name, FACTS)
         sums = "".join(f"{sha256_of(place / one)}  {one}\n" for one in names)
@@ -123,23 +112,19 @@ def _computed(folder: Path, image: Path) -> Iterator[tuple[str, tuple[float, str
 
 def _check_sums(folder: Path) -> None:
     """Refuse a folder with a file that is missing or damaged."""
+    if not (folder / SUMS).is_file():
+        raise BundleError(f"{folder} is not a bundle: it has no {SUMS}; `mhpatchcore bundle` makes one")
     try:
         lines = (folder / SUMS).read_text(encoding="utf-8").splitlines()
         sums = {name: sha256 for sha256, name in (line.split("  ", 1) for line in lines)}
-    except OSError:
-        raise BundleError(
-            f"{folder} is not a bundle: it has no {SUMS}; `mhpatchcore bundle` makes one"
-        ) from None
-    except ValueError:
-        raise BundleError(f"{folder / SUMS} is damaged: copy the bundle again") from None
-    for name in (MODEL, ONNX, CONSUMER, FACTS, *sorted(sums)):
-        if name not in sums or "/" in name:
-            raise BundleError(
-                f"{folder / SUMS} does not name {MODEL}, {ONNX} and the rest: copy the bundle again"
-            )
+    except (OSError, ValueError):
+        sums = {}
+    if not {MODEL, ONNX, CONSUMER, FACTS} <= sums.keys() or any("/" in name for name in sums):
+        raise BundleError(f"{folder / SUMS} is damaged: copy the bundle again")
+    for name, sha256 in sorted(sums.items()):
         if not (folder / name).is_file():
             raise BundleError(f"{folder / name} is missing: copy the bundle again")
-        if sha256_of(folder / name) != sums[name]:
+        if sha256_of(folder / name) != sha256:
             raise BundleError(f"{folder / name} is damaged (its checksum is another): copy the bundle again")
 
 
@@ -169,19 +154,15 @@ def _write_image(folder: Path, window: Window, image: Path | None) -> str:
     first, *others = (
         Image.fromarray(frame[:, :, 0] if frame.shape[2:] == (1,) else frame) for frame in frames
     )
-    if others:
-        first.save(folder / name, save_all=True, append_images=others)
-    else:
-        first.save(folder / name)
+    more: dict[str, Any] = {"save_all": True, "append_images": others} if others else {}
+    first.save(folder / name, **more)
     return name
 
 
 def _made_up(window: Window) -> Array:
     """Waves and noise over the whole range of values, (1, H, W, C)."""
-    (height, width), channels = (
-        MADE_UP,
-        3 if window.depth in ("", "8-bit") and window.frames == 1 else window.frames,
-    )
+    (height, width), plain = MADE_UP, window.depth in ("", "8-bit") and window.frames == 1
+    channels = 3 if plain else window.frames
     y, x, c = np.ogrid[:height, :width, :channels]
     waves = 0.5 + 0.25 * np.sin(y * (0.02 + 0.01 * c)) + 0.25 * np.sin(x * 0.03 + c)
     noise = np.random.default_rng(0).uniform(-0.05, 0.05, (height, width, channels))

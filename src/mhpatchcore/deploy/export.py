@@ -32,7 +32,7 @@ from mhpatchcore.inputs.window import Window
 from mhpatchcore.model.file import to_bytes
 from mhpatchcore.model.value import Model
 from mhpatchcore.result import PEAK_SHARE
-from mhpatchcore.runtime.arrays import Array, Floats
+from mhpatchcore.runtime.arrays import Floats
 from mhpatchcore.runtime.files import atomic_path
 from mhpatchcore.runtime.parallel import one_blas_thread
 from mhpatchcore.scoring.graph import Head, map_of, peak_of
@@ -44,7 +44,11 @@ TIE = 1e-5
 VELTKAMP = 2**13 + 1
 PASSED, REJECTED, NO_THRESHOLD = 0, 1, -1
 VERDICTS = {PASSED: "passed", REJECTED: "rejected", NO_THRESHOLD: "no threshold"}
-INPUT_KINDS = {"8-bit": UINT8, "16-bit": TensorProto.UINT16, "float": FLOAT}
+INPUT_KINDS = {
+    "8-bit": ("uint8", UINT8),
+    "16-bit": ("uint16", TensorProto.UINT16),
+    "float": ("float32", FLOAT),
+}
 KINDS = {"score": FLOAT, "p_value": FLOAT, "verdict": INT32, "map": FLOAT, "mask": UINT8}
 
 
@@ -71,7 +75,7 @@ def export_onnx(model: Model, path: str | Path, model_sha256: str | None = None)
         temporary.write_bytes(content)
     window, (height, width) = model.config.views[0].window, _finest(model.config)
     channels = "1 or 3" if window.frames == 1 else str(window.frames)
-    kind = {"8-bit": "uint8", "16-bit": "uint16", "float": "float32"}[window.depth or "8-bit"]
+    kind, _ = INPUT_KINDS[window.depth or "8-bit"]
     sha256 = hashlib.sha256(content).hexdigest()
     return Exported(Path(path), len(content), sha256, kind, channels, height, width)
 
@@ -83,8 +87,7 @@ def onnx_bytes(model: Model, model_sha256: str | None = None) -> bytes:
     heads = [scale.head(config) for scale in model.scales]
     graph, window = Graph("mhpatchcore"), config.views[0].window
     channels = "channels" if window.frames == 1 else window.frames
-    kind = INPUT_KINDS[window.depth or "8-bit"]
-    image = graph.input("image", (1, "height", "width", channels), kind)
+    image = graph.input("image", (1, "height", "width", channels), INPUT_KINDS[window.depth or "8-bit"][1])
     views = resized(graph, _shown(graph, image, window), config.views, exact=window.is_plain)
     found = [_scored(graph, head, view, i) for i, (head, view) in enumerate(zip(heads, views, strict=True))]
     with one_blas_thread():
@@ -105,32 +108,29 @@ def onnx_bytes(model: Model, model_sha256: str | None = None) -> bytes:
 
 def _check(config: Config) -> None:
     """Refuse what has no place in one graph."""
+    what = why = ""
     if config.tiled:
+        what, why = "tiles", "their number depends on the image: fit without tiles"
+    elif config.roi is not None:
+        what, why = "a region of interest", "cut the images to the region, and fit them without one"
+    elif config.resize is not None and config.resize.bit_count() > 1:
+        what = f"resize = {config.resize}"
+        why = "its crops would be rounded differently: use a power of two (256 or 512), or no crop"
+    if what:
         raise UserError(
-            "a model that sees images in tiles cannot be exported, as their number depends on the image: "
-            "score with mhpatchcore itself, or fit without tiles"
-        )
-    if config.roi is not None:
-        raise UserError(
-            "a model with a region of interest cannot be exported: score with mhpatchcore itself, "
-            "or cut the images to the region, fit them without a region, and export that"
-        )
-    if config.resize is not None and config.resize.bit_count() > 1:
-        raise UserError(
-            f"a model with resize = {config.resize} cannot be exported, as its crops would be rounded differently: "
-            "use a power of two (256 or 512), or no crop"
+            f"a model with {what} cannot be exported ({why}); mhpatchcore itself can score with it"
         )
 
 
 def _shown(graph: Graph, image: str, window: Window) -> str:
     """The image (1, H, W, C) as the window shows it: bytes as they are, or 0 to 255 in float32 (`Window.applied`)."""
     if window.frames == 2:
-        image = _with_mean(graph, image, INPUT_KINDS[window.depth])
+        image = _with_mean(graph, image, INPUT_KINDS[window.depth][1])
     if window.is_plain:
         return image
     deep = window.depth == "float"
     kind, number = (TensorProto.DOUBLE, np.float64) if deep else (FLOAT, np.float32)
-    constant = partial(_constant, graph, kind=number)
+    constant = partial(graph.number, kind=number)
     x = graph.node("Sub", [graph.cast(image, kind), constant(window.low)])
     x = graph.node("Mul", [x, constant(255 / (window.high - window.low))])
     return graph.cast(graph.node("Clip", [x, constant(0), constant(255)]), FLOAT)
@@ -138,9 +138,9 @@ def _shown(graph: Graph, image: str, window: Window) -> str:
 
 def _with_mean(graph: Graph, image: str, kind: int) -> str:
     """Two frames (1, H, W, 2) and their mean as the third (`stacked_values`); whole numbers are rounded down."""
-    wide, two = (FLOAT, np.float32(2)) if kind == FLOAT else (INT32, np.int32(2))
+    wide, number = (FLOAT, np.float32) if kind == FLOAT else (INT32, np.int32)
     total = graph.node("ReduceSum", [graph.cast(image, wide), graph.integers(3)], keepdims=1)
-    mean = graph.cast(graph.node("Div", [total, graph.constant(np.array(two))]), kind)
+    mean = graph.cast(graph.node("Div", [total, graph.number(2, number)]), kind)
     return graph.node("Concat", [image, mean], axis=3)
 
 
@@ -148,11 +148,8 @@ def _scored(graph: Graph, head: Head, view: str, scale: int) -> dict[str, str]:
     """What the scoring graph of one scale says of its view (1, h, w, C), in which gray counts as colour."""
     info = head.backbone.info
     colour = graph.node("Expand", [view, graph.integers(1, info.height, info.width, 3)])
-    feed = {
-        "image": colour,
-        "penalty": graph.constant(head.no_penalty),
-        "inside": graph.constant(head.everywhere),
-    }
+    penalty, inside = graph.constant(head.no_penalty), graph.constant(head.everywhere)
+    feed = {"image": colour, "penalty": penalty, "inside": inside}
     before = len(graph.nodes)
     found = graph.insert(head.whole_graph, f"scale{scale}/", feed)
     _keep_halves(graph, before)
@@ -170,7 +167,7 @@ def _keep_halves(graph: Graph, first: int) -> None:
         graph.nodes.append(node)
         if node.op_type == "Cast" and node.attribute[0].i == FLOAT and LOCAL in node.input[0]:
             x, node.output[0] = node.output[0], f"{node.output[0]}_as_is"
-            large = graph.node("Mul", [node.output[0], _constant(graph, VELTKAMP)])
+            large = graph.node("Mul", [node.output[0], graph.number(VELTKAMP)])
             rest = graph.node("Sub", [large, node.output[0]])
             graph.nodes.append(helper.make_node("Sub", [large, rest], [x]))
 
@@ -206,27 +203,26 @@ def _map(graph: Graph, config: Config, heads: Sequence[Head], nearest: Sequence[
 
 def _judged(graph: Graph, score: str, heat: str, calibration: Calibration) -> tuple[str, str]:
     """The verdict (1,) and the mask (`Result.verdict`, `Result.mask`)."""
-    constant, limit = partial(_constant, graph), calibration.threshold
-    pixel_limit = constant(min(calibration.pixel_threshold, float(np.finfo(np.float32).max)))
+    limit = calibration.threshold
+    pixel_limit = graph.number(min(calibration.pixel_threshold, float(np.finfo(np.float32).max)))
     if not isfinite(limit):
         verdict = graph.constant(np.array([NO_THRESHOLD], np.int32))
     else:
-        passes = graph.node("LessOrEqual", [score, constant(limit * (1 + TIE))])
+        passes = graph.node("LessOrEqual", [score, graph.number(limit * (1 + TIE))])
         rejected = graph.node("Not", [passes])  # so a score that is not a number does not pass
         verdict = graph.cast(rejected, INT32)
-        low = graph.node("Mul", [peak_of(graph, heat), constant(PEAK_SHARE)])
+        low = graph.node("Mul", [peak_of(graph, heat), graph.number(PEAK_SHARE)])
         pixel_limit = graph.node("Where", [rejected, graph.node("Min", [pixel_limit, low]), pixel_limit])
     return verdict, graph.cast(graph.node("Greater", [heat, pixel_limit]), UINT8)
 
 
 def _p_value(graph: Graph, score: str, scores: Floats) -> str:
     """(1,), as `Calibration.p_value`."""
-    ours = np.append(scores.astype(np.float64) * (1 + TIE), np.inf).astype(
-        np.float32
-    )  # infinity is the 1 of (1 + …)
+    # infinity is the 1 of (1 + …)
+    ours = np.append(scores.astype(np.float64) * (1 + TIE), np.inf).astype(np.float32)
     reached = graph.cast(graph.node("GreaterOrEqual", [graph.constant(ours), score]), FLOAT)
     count = graph.node("ReduceSum", [reached, graph.integers(0)], keepdims=1)
-    return graph.node("Div", [count, _constant(graph, len(ours))])
+    return graph.node("Div", [count, graph.number(len(ours))])
 
 
 def _metadata(model: Model, sha256: str) -> dict[str, str]:
@@ -259,8 +255,3 @@ def _finest(config: Config) -> tuple[int, int]:
 
 def _mean(graph: Graph, values: Sequence[str]) -> str:
     return values[0] if len(values) == 1 else graph.node("Mean", values)
-
-
-def _constant(graph: Graph, value: float, kind: type = np.float32) -> str:
-    array: Array = np.array(value, kind)
-    return graph.constant(array)

@@ -70,9 +70,9 @@ def resized(graph: Graph, pixels: str, views: Sequence[View], exact: bool) -> li
 def _axis(graph: Graph, length: str, outputs: int, shorter: str, resize: int | None) -> Axis:
     """The whole axis, or the middle of it where the shorter side is resized to `resize` first (`View.geometry`)."""
     if resize is None:
-        return Axis(length, outputs, length, _number(graph, outputs), _number(graph, 0))
-    q = _number(graph, resize)
-    middle = graph.node("Mul", [_number(graph, outputs), shorter])
+        return Axis(length, outputs, length, graph.number(outputs, np.int32), graph.number(0, np.int32))
+    q = graph.number(resize, np.int32)
+    middle = graph.node("Mul", [graph.number(outputs, np.int32), shorter])
     return Axis(length, outputs, shorter, q, graph.node("Sub", [graph.node("Mul", [length, q]), middle]))
 
 
@@ -80,7 +80,7 @@ def _resampled(graph: Graph, x: str, axis: Axis, exact: bool) -> str:
     """(length, rest) → (outputs, rest)."""
     places, weights = _weights(graph, axis)
     total = graph.node("ReduceSum", [weights, graph.integers(2)], keepdims=1)
-    last = graph.node("Sub", [axis.length, _number(graph, 1)])
+    last = graph.node("Sub", [axis.length, graph.number(1, np.int32)])
     around = graph.node("Gather", [x, graph.node("Min", [places, last])], axis=0)  # (blocks, window, rest)
     if exact:
         digits = graph.cast(graph.node("Concat", _digits(graph, weights, total), axis=1), UINT8)
@@ -95,18 +95,20 @@ def _weights(graph: Graph, axis: Axis) -> tuple[str, str]:
     """The pixels that blocks of outputs look at (blocks, window), and their weights (blocks, BLOCK, window)."""
     blocks = -(-axis.outputs // BLOCK)
     o = np.arange(blocks * BLOCK, dtype=np.int32).reshape(blocks, BLOCK, 1)
-    reach = graph.node("Mul", [graph.node("Max", [axis.p, axis.q]), _number(graph, 2)])
+    reach = graph.node("Mul", [graph.node("Max", [axis.p, axis.q]), graph.number(2, np.int32)])
     middles = graph.add(graph.node("Mul", [graph.constant(2 * o + 1), axis.p]), axis.c)
     first = graph.node("Sub", [graph.reshape(graph.cut(middles, (0, blocks), (0, 1)), blocks, 1), reach])
-    twice = graph.node("Mul", [axis.q, _number(graph, 2)])
-    first = graph.node("Div", [graph.node("Max", [first, _number(graph, 0)]), twice])
-    span = graph.add(graph.node("Mul", [_number(graph, BLOCK), axis.p]), reach)
-    window = graph.add(graph.node("Div", [span, axis.q]), _number(graph, 2))
-    places = graph.add(first, graph.node("Range", [_number(graph, 0), window, _number(graph, 1)]))
+    twice = graph.node("Mul", [axis.q, graph.number(2, np.int32)])
+    first = graph.node("Div", [graph.node("Max", [first, graph.number(0, np.int32)]), twice])
+    span = graph.add(graph.node("Mul", [graph.number(BLOCK, np.int32), axis.p]), reach)
+    window = graph.add(graph.node("Div", [span, axis.q]), graph.number(2, np.int32))
+    places = graph.add(
+        first, graph.node("Range", [graph.number(0, np.int32), window, graph.number(1, np.int32)])
+    )
     x = graph.node("Unsqueeze", [places, graph.integers(1)])
-    lies = graph.node("Mul", [graph.add(graph.add(x, x), _number(graph, 1)), axis.q])
+    lies = graph.node("Mul", [graph.add(graph.add(x, x), graph.number(1, np.int32)), axis.q])
     apart = graph.node("Abs", [graph.node("Sub", [lies, middles])])
-    weights = graph.node("Max", [graph.node("Sub", [reach, apart]), _number(graph, 0)])
+    weights = graph.node("Max", [graph.node("Sub", [reach, apart]), graph.number(0, np.int32)])
     there = graph.cast(graph.node("Less", [x, axis.length]), INT32)
     return places, graph.cast(graph.node("Mul", [weights, there]), FLOAT)
 
@@ -117,7 +119,7 @@ def _digits(graph: Graph, weights: str, total: str) -> list[str]:
     for steps in DIVISION:
         digit = ""
         for bits in steps:
-            base = _real(graph, 2**bits)
+            base = graph.number(2**bits)
             rest = graph.node("Mul", [rest, base])
             times = graph.node("Floor", [graph.node("Div", [rest, total])])
             rest = graph.node("Sub", [rest, graph.node("Mul", [times, total])])
@@ -126,8 +128,8 @@ def _digits(graph: Graph, weights: str, total: str) -> list[str]:
     carry = graph.cast(graph.node("GreaterOrEqual", [graph.add(rest, rest), total]), FLOAT)
     for i in (2, 1):
         digit = graph.add(found[i], carry)
-        carry = graph.node("Floor", [graph.node("Div", [digit, _real(graph, DIGIT)])])
-        found[i] = graph.node("Sub", [digit, graph.node("Mul", [carry, _real(graph, DIGIT)])])
+        carry = graph.node("Floor", [graph.node("Div", [digit, graph.number(DIGIT)])])
+        found[i] = graph.node("Sub", [digit, graph.node("Mul", [carry, graph.number(DIGIT)])])
     return [graph.add(found[0], carry), *found[1:]]
 
 
@@ -137,18 +139,10 @@ def _rounded(graph: Graph, sums: str) -> str:
         graph.node("Slice", [sums, *(graph.integers(end) for end in (i * BLOCK, (i + 1) * BLOCK, 1))])
         for i in range(3)
     )
-    middle = graph.add(middle, graph.node("Div", [low, _number(graph, DIGIT)]))
-    high = graph.add(high, graph.node("Div", [middle, _number(graph, DIGIT)]))
-    pixels = graph.node("Div", [graph.add(high, _number(graph, HALF)), _number(graph, ONE)])
+    middle = graph.add(middle, graph.node("Div", [low, graph.number(DIGIT, np.int32)]))
+    high = graph.add(high, graph.node("Div", [middle, graph.number(DIGIT, np.int32)]))
+    pixels = graph.node("Div", [graph.add(high, graph.number(HALF, np.int32)), graph.number(ONE, np.int32)])
     return graph.cast(pixels, UINT8)
-
-
-def _number(graph: Graph, value: int) -> str:
-    return graph.constant(np.array(value, np.int32))
-
-
-def _real(graph: Graph, value: int) -> str:
-    return graph.constant(np.array(value, np.float32))
 
 
 def _whole(graph: Graph, shape: str) -> str:

@@ -16,8 +16,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from mhpatchcore.backbone.device import current_device
-from mhpatchcore.backbone.session import Backbone, BackboneInfo
+from mhpatchcore.backbone.session import Backbone, BackboneInfo, current_device
 from mhpatchcore.backbone.stored import StoredView, counting, stored_inside, stored_maps
 from mhpatchcore.bank.patches import Patches, grid_origin
 from mhpatchcore.config import Config

@@ -157,9 +157,7 @@ def _loose_image(given: Any) -> Array | LazyImage | FetchedFile | None:
         return given
     if isinstance(given, Image.Image):
         return pixels_of(given)
-    if isinstance(given, io.TextIOBase):
-        raise UserError("an open image file must be opened in binary mode: open(path, 'rb')")
-    if isinstance(given, bytes) or hasattr(given, "read"):
+    if isinstance(given, bytes) or (hasattr(given, "read") and not isinstance(given, io.TextIOBase)):
         name = getattr(given, "name", None)
         content = given if isinstance(given, bytes) else given.read()
         return FetchedFile(name if isinstance(name, str) else "given as bytes", content)
@@ -170,7 +168,7 @@ def _unknown(what: object) -> UserError:
     kind = "None" if what is None else f"{type(what).__name__} ({what!r:.40})"
     return UserError(
         "images are a folder, a file, a pattern such as 'parts/*.png', arrays, images of Pillow, "
-        f"a list of these, or a function that gives them; this is {kind}"
+        f"files opened in binary mode, a list of these, or a function that gives them; this is {kind}"
     )
 
 

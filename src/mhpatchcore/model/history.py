@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from mhpatchcore import __version__
-from mhpatchcore.backbone.device import current_device
+from mhpatchcore.backbone.session import current_device
 from mhpatchcore.errors import UserError
 from mhpatchcore.inputs.sources import FROM_PYTHON, SEVERAL_PLACES
 

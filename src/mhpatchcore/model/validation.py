@@ -16,8 +16,8 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx import TensorProto
 
+from mhpatchcore.backbone.custom import check_harmless
 from mhpatchcore.backbone.descriptors import LOCAL
-from mhpatchcore.backbone.safety import check_harmless
 from mhpatchcore.config import Config
 from mhpatchcore.inputs.decode import MOST_PIXELS
 from mhpatchcore.inputs.loading import MEASURES
@@ -158,9 +158,8 @@ def _check_shapes(prefix: str, kinds: Kinds, tensors: Mapping[str, Array], sizes
         )
         known = tensor.dtype in [np.dtype(one) for one in kind.split()]
         _expect(fits and known, f"{prefix}{name} is {tensor.dtype} {tensor.shape}")
-        ends = (
-            [float(end) for end in (tensor.min(), tensor.max())] if tensor.size else []
-        )  # NaN if one is in it
+        # NaN if one is in it
+        ends = [float(end) for end in (tensor.min(), tensor.max())] if tensor.size else []
         in_range = name in MAY_BE_UNKNOWN or all(isfinite(end) and least <= end <= most for end in ends)
         _expect(in_range, f"{prefix}{name} holds numbers that are not finite, or out of range")
 

@@ -27,6 +27,7 @@ from mhpatchcore.runtime.parallel import one_blas_thread
 
 STRIP = 2**17  # multiplications; OpenBLAS takes further threads from twice as many on
 TINY = 1e-6
+ANOMALY = "anomaly"  # a region that has no name
 LEAST_SHARE = 0.5  # of what lies around a pixel: with less it is beyond the edge
 
 
@@ -68,6 +69,11 @@ class Region:
     peak_at: tuple[int, int]
     name: str | None = None
     sure: float | None = None
+
+    @property
+    def label(self) -> str:
+        """Its name, or "anomaly" where the model knows no defects."""
+        return self.name or ANOMALY
 
 
 @dataclass(frozen=True, eq=False)

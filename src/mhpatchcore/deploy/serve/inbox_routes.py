@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from asyncio import to_thread
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from mhpatchcore.calibration.choices import Choice, choices
 from mhpatchcore.deploy.inbox import Inbox, Label, NoSuchPartError, Part, Said, Statement
 from mhpatchcore.deploy.inbox.jobs import Job
 from mhpatchcore.deploy.inbox.journal import Change
-from mhpatchcore.deploy.inbox.proposals import Action, accept, propose
+from mhpatchcore.deploy.inbox.proposals import Preview, accept, propose
 from mhpatchcore.deploy.inbox.proposals import Request as Asked
 from mhpatchcore.deploy.inbox.versions import ModelChangedError, Version, recover, versions
 from mhpatchcore.deploy.serve import service as serving
@@ -61,7 +61,7 @@ class Correction:
     note: str | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Labelled(Part):
     """A labelled part; `learnt` is whether the model that is served now has learnt from it."""
 
@@ -84,40 +84,6 @@ class Threshold(Undo):
 
     false_alarm: float
     preview: bool = False
-
-
-class PreviewAnswer(BaseModel):
-    """What a change would do: to the threshold, and to every labelled part (`effects`).
-
-    `lost` are defects that are caught now and would pass; `outliers` are parts that would be learnt although they score
-    far above the threshold.
-    """
-
-    model_config = ConfigDict(extra="allow")
-    action: Action
-    model_sha256: str
-    version: int | None
-    threshold_before: float | None
-    threshold_after: float | None
-    rate_before: float
-    rate_after: float
-    effects: list[dict[str, Any]]
-    lost: list[int]
-    outliers: list[int]
-    warnings: list[str]
-
-
-class JobAnswer(BaseModel):
-    """A proposal: queued, running, ready, then accepted or discarded; or failed. Once ready it has a `preview`."""
-
-    id: str
-    model: str
-    action: Action
-    state: Literal["queued", "running", "ready", "accepting", "accepted", "discarded", "failed"]
-    progress: dict[str, int | str]
-    error: str | None
-    sha256: str | None
-    preview: PreviewAnswer | None
 
 
 class VersionsAnswer(BaseModel):
@@ -226,19 +192,19 @@ def _served(service: Service, name: str) -> Served | None:
     return next((one for one in service.models.served if one.name == name), None)
 
 
-@router.post("/models/{name}/preview", status_code=202, response_model=JobAnswer, **taking(Asked))
+@router.post("/models/{name}/preview", status_code=202, response_model=Job, **taking(Asked))
 def preview(name: str, service: Known, asked: Annotated[Asked, json_body(Asked)]) -> Response:
     """Propose a change of a model and see what it would do to every labelled part. Nothing is written yet."""
     return _job(service.jobs.start(service.models[name].path, asked), 202)
 
 
-@router.get("/jobs/{id_}", response_model=JobAnswer)
+@router.get("/jobs/{id_}", response_model=Job)
 def job(id_: str, service: Known) -> Response:
     """How far a proposal is, and what it would do once that is known."""
     return _job(service.jobs.job(id_))
 
 
-@router.post("/jobs/{id_}/accept", response_model=JobAnswer)
+@router.post("/jobs/{id_}/accept", response_model=Job)
 def accept_job(id_: str, service: Known) -> Response:
     """Put a proposed model into service; the former one is kept."""
     accepted = service.jobs.accept(id_)
@@ -246,13 +212,13 @@ def accept_job(id_: str, service: Known) -> Response:
     return _job(accepted)
 
 
-@router.post("/jobs/{id_}/discard", response_model=JobAnswer)
+@router.post("/jobs/{id_}/discard", response_model=Job)
 def discard(id_: str, service: Known) -> Response:
     """Forget a proposal; one that is being made stops."""
     return _job(service.jobs.discard(id_))
 
 
-@router.put("/models/{name}/threshold", response_model=ModelAnswer | PreviewAnswer, **taking(Threshold))
+@router.put("/models/{name}/threshold", response_model=ModelAnswer | Preview, **taking(Threshold))
 def set_threshold(name: str, service: Known, asked: Annotated[Threshold, json_body(Threshold)]) -> Response:
     """Set another rate of false alarms, instead of the model that you have seen; the former one is kept.
 
@@ -263,7 +229,7 @@ def set_threshold(name: str, service: Known, asked: Annotated[Threshold, json_bo
         raise Refused(409, "the model has no calibration scores: calibrate it with images first")
     wanted = Asked("recalibrate", false_alarm=asked.false_alarm, who=asked.who, note=asked.note)
     if asked.preview:
-        return reply(_preview(propose(service.models.inbox, served.path, wanted).preview.to_json()))
+        return reply(_preview(propose(service.models.inbox, served.path, wanted).preview))
     _put(service, served.path, wanted, asked.instead_of)
     return reply(service.facts(service.models[name]))
 
@@ -311,11 +277,10 @@ def _put(service: Service, path: Path, wanted: Asked, instead_of: str) -> None:
 
 
 def _job(job: Job, status: int = 200) -> Response:
-    told = job.to_json()
-    error, preview = without_paths(told["error"]), _preview(told["preview"])
-    return reply(told | {"error": error, "preview": preview}, status)
+    preview = None if job.preview is None else _preview(job.preview)
+    return reply(replace(job, error=without_paths(job.error), preview=preview), status)
 
 
-def _preview(told: dict[str, Any] | None) -> dict[str, Any] | None:
-    """A preview with names as they were given, and messages without paths."""
-    return None if told is None else told | {"warnings": without_paths(told["warnings"])}
+def _preview(preview: Preview) -> Preview:
+    """One whose messages have no paths."""
+    return replace(preview, warnings=without_paths(preview.warnings))

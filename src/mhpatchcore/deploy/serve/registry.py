@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -16,7 +17,7 @@ from pathlib import Path
 from threading import Lock
 
 from mhpatchcore.deploy.inbox import Inbox
-from mhpatchcore.deploy.inbox.journal import InboxError, now
+from mhpatchcore.deploy.inbox.journal import InboxError
 from mhpatchcore.deploy.inbox.proposals import loaded
 from mhpatchcore.deploy.inbox.versions import check_product, is_kept, keep, locked
 from mhpatchcore.deploy.serve.refusals import Refused
@@ -140,7 +141,8 @@ class Registry:
         stamp = _stamp(path)  # before it is read: what is replaced meanwhile is loaded again
         sha256, detector = loaded(path)
         detector.runtime.warm_up()
-        served, journal = Served(name, path, detector, sha256, stamp, now()), self.inbox.journal
+        loaded_at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        served, journal = Served(name, path, detector, sha256, stamp, loaded_at), self.inbox.journal
         known = self._served[name].detector.model.product if name in self._served else ""
         is_meant = self._other_product
         with suppress(InboxError):  # verdicts do not depend on it
