@@ -21,7 +21,7 @@ from mhpatchcore.deploy.serve.refusals import Refused, busy, closing
 from mhpatchcore.runtime.system import available_cores
 
 Out = TypeVar("Out")
-MEMORY = 0.9  # of the running mean of seconds per work
+MEMORY = 0.9  # of the running mean of seconds that a work takes, with its waiting
 PATIENCE = 1.0  # seconds that a picture waits for a quiet moment
 COMING = 4  # bodies of the largest size that may come at a time
 MOST_WAITING = 200
@@ -89,7 +89,7 @@ class Pool:
         if self.closing:
             raise closing()
         if self.accepted >= self._limits.workers + self._limits.queue:
-            raise busy(max(1, ceil(self.accepted * self._seconds / self._limits.workers)))
+            raise busy(ceil(self._seconds))
 
     @contextmanager
     def place(self) -> Iterator[None]:
@@ -101,24 +101,19 @@ class Pool:
         finally:
             self.accepted -= 1
 
-    async def run(self, work: Callable[[], Out], deadline: Deadline) -> tuple[Out, float]:
-        """What the work gives, and the seconds that it has waited for a thread."""
+    async def run(self, work: Callable[[], Out], deadline: Deadline) -> Out:
+        """What the work gives."""
         asked = time.perf_counter()
-
-        def timed() -> tuple[Out, float, float]:
-            started = time.perf_counter()
-            return work(), started - asked, time.perf_counter() - started
-
         self._count(1)
         try:
             async with asyncio.timeout_at(deadline.at):
-                out, waited, took = await asyncio.get_running_loop().run_in_executor(self._threads, timed)
+                return await asyncio.get_running_loop().run_in_executor(self._threads, work)
         except TimeoutError:
             raise deadline.passed() from None
         finally:
             self._count(-1)
-        self._seconds = MEMORY * self._seconds + (1 - MEMORY) * took
-        return out, waited
+            took = time.perf_counter() - asked
+            self._seconds = MEMORY * self._seconds + (1 - MEMORY) * took
 
     async def quiet(self) -> None:
         """Wait for a moment with little to score, but not for ever."""

@@ -164,15 +164,12 @@ class Service:
     async def _score_one(self, served: Served, sent: Sent, deadline: Deadline, trial: bool) -> Part:
         asked = time.perf_counter()
         try:
-            (result, decoding, computing), waited = await self.pool.run(
-                lambda: judged(served, sent, self.limits), deadline
-            )
+            result, seconds = await self.pool.run(lambda: judged(served, sent, self.limits, asked), deadline)
         except Refused as refused:
             return await self.reject(served, sent, refused, trial, time.perf_counter() - asked)
         except Exception:
             log.exception("an image makes the service fail", extra={"model": served.name, "part": sent.part})
             return await self.reject(served, sent, failed(), trial, time.perf_counter() - asked)
-        seconds = {"queue": waited, "decode": decoding, "compute": computing}
         return self._added(
             served, Part(part_answer(sent, served, result, seconds, trial), sent, result), sent
         )
@@ -233,8 +230,8 @@ class Service:
             self.record.close()
 
 
-def judged(served: Served, sent: Sent, limits: Limits) -> tuple[Result, float, float]:
-    """The result of an image with its regions, and the seconds of decoding and of computing."""
+def judged(served: Served, sent: Sent, limits: Limits, asked: float) -> tuple[Result, dict[str, float]]:
+    """The result of an image with its regions, and the seconds of each phase since it was asked for."""
     started = time.perf_counter()
     _ = sent.sha256
     try:
@@ -248,7 +245,8 @@ def judged(served: Served, sent: Sent, limits: Limits) -> tuple[Result, float, f
     except UserError as error:
         status = 413 if isinstance(error, ImageTooLargeError) else 422
         raise Refused(status, str(without_paths(str(error).replace(SENT, sent.name)))) from error
-    return result, decoded - started, time.perf_counter() - decoded
+    computing = time.perf_counter() - decoded
+    return result, {"queue": started - asked, "decode": decoded - started, "compute": computing}
 
 
 def _verdict(part: Part, served: Served) -> str:

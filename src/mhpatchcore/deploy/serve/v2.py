@@ -31,7 +31,7 @@ from mhpatchcore.deploy.serve.v1 import Known, check_token, rejected
 from mhpatchcore.runtime.arrays import Array
 
 LENGTH = "Inference-Header-Content-Length"
-INPUTS = {"UINT8": "u1", "UINT16": "<u2", "FP32": "<f4", "FP64": "<f8"}
+DTYPES = {"BOOL": "?", "UINT8": "u1", "UINT16": "<u2", "FP32": "<f4", "FP64": "<f8"}
 DEPTHS = {"16-bit": "UINT16", "float": "FP32"}  # of models that do not take UINT8
 CHANNELS = (1, 2, 3, 4)
 # datatypes, and what is told of a part whose deadline has passed
@@ -44,7 +44,6 @@ OUTPUTS: dict[str, tuple[str, Any]] = {
     "map": ("FP32", None),
 }
 USUAL = ("score", "p_value", "verdict", "threshold")
-DTYPES = {"FP64": "<f8", "BOOL": "?", "FP32": "<f4"}
 Parameters = dict[str, Any] | None
 
 
@@ -169,7 +168,7 @@ def _images(tensor: Tensor, data: bytes) -> list[bytes | Array]:
             raise Refused(400, "the shape does not fit the data")
         return list(files)
     try:
-        values = _numbers(tensor) if size is None else np.frombuffer(data, INPUTS[tensor.datatype])
+        values = _numbers(tensor) if size is None else np.frombuffer(data, DTYPES[tensor.datatype])
         values = values.reshape(shape)
     except ValueError:
         raise Refused(400, "the shape does not fit the data") from None
@@ -181,7 +180,7 @@ def _images(tensor: Tensor, data: bytes) -> list[bytes | Array]:
 
 def _numbers(tensor: Tensor) -> Array:
     """The numbers of a tensor in JSON."""
-    kind = np.dtype(INPUTS[tensor.datatype])
+    kind = np.dtype(DTYPES[tensor.datatype])
     try:
         values = np.array(tensor.data, np.float64)
     except (TypeError, ValueError, OverflowError):
