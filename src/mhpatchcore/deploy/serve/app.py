@@ -82,9 +82,9 @@ def create_app(
     app.add_middleware(Guard, service=service, hosts=None if hosts is None else frozenset(hosts))
 
     @app.get("/metrics", tags=["metrics"], dependencies=[Depends(v1.check_token)], response_class=Response)
-    def metrics() -> Response:
+    async def metrics() -> Response:
         """Counts, times and rates for Prometheus."""
-        facts = [service.facts(served) for served in service.models.served]
+        facts = await asyncio.to_thread(lambda: [service.facts(served) for served in service.models.served])
         text = service.metrics.text(facts, service.pool.accepted, service.record)
         return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 

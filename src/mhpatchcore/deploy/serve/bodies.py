@@ -130,12 +130,6 @@ def name_in(request: Request) -> str:
     return (request.query_params.get("name") or "image")[:LONGEST]
 
 
-class _InMemory(MultiPartParser):
-    """Files stay in memory, which the limit on the body bounds, and never touch the disk."""
-
-    spool_max_size = 2**40
-
-
 async def _in_form(request: Request, parts: Sequence[str]) -> list[Sent]:
     body, most = await body_of(request), request.app.state.service.limits.max_images
 
@@ -143,7 +137,8 @@ async def _in_form(request: Request, parts: Sequence[str]) -> list[Sent]:
         yield body
 
     try:
-        parser = _InMemory(request.headers, whole(), max_files=most, max_fields=most)  # type: ignore[arg-type]
+        parser = MultiPartParser(request.headers, whole(), max_files=most, max_fields=most)  # type: ignore[arg-type]
+        parser.spool_max_size = 2**40  # files stay in memory, which the limit on the body bounds
         items = (await parser.parse()).multi_items()
     except Exception as error:  # the parser raises what its callbacks do, such as KeyError without a boundary
         if isinstance(error, MultiPartException) and error.message.startswith("Too many"):

@@ -135,7 +135,8 @@ async def score(
     results = [dict(one.answer) for one in parts]
     with suppress(TimeoutError, Refused):  # a verdict matters more than its picture
         async with asyncio.timeout_at(deadline.at):
-            if alone.result is not None and len(parts) == 1 and _wants_png(request):
+            wants_png = request.headers.get("accept", "").startswith("image/png")
+            if alone.result is not None and len(parts) == 1 and wants_png:
                 png = await pictures.get_heat(request, alone, "overlay")
                 return Response(png, media_type="image/png", headers=_verdict_headers(alone))
             for told, one in zip(results, parts, strict=True):
@@ -156,10 +157,6 @@ async def _add_pictures(
         told["heatmap"] = pictures.data_url(png, "PNG")
     if evidence:
         told["evidence"] = json.loads(await pictures.get_evidence(request, part))
-
-
-def _wants_png(request: Request) -> bool:
-    return request.headers.get("accept", "").partition(",")[0].partition(";")[0].strip() == "image/png"
 
 
 def _verdict_headers(part: Part) -> dict[str, str]:
