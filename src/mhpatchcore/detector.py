@@ -307,7 +307,7 @@ class Detector(Scorer):
 
     def _repr_html_(self) -> str:
         """What a notebook shows: what was learnt, and what the threshold holds."""
-        from mhpatchcore.report.notebook import detector_html
+        from mhpatchcore.report.fit import detector_html
 
         return detector_html(self)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,6 +20,7 @@ from mhpatchcore.errors import UserError
 from mhpatchcore.inputs.sources import list_images
 from mhpatchcore.model.file import check_file
 from mhpatchcore.runtime.files import write_csv
+from mhpatchcore.runtime.system import account_name
 
 EXPORTED = (
     *("id", "file", "label", "part", "name", "score", "threshold", "verdict", "who", "at", "note"),
@@ -61,11 +60,7 @@ class Signed:
 
     @property
     def facts(self) -> dict[str, Any]:
-        who = self.who
-        try:
-            who = getpass.getuser() if who is None else who
-        except (KeyError, OSError):  # a container may run under a number without a name
-            who = str(os.getuid())
+        who = account_name() if self.who is None else self.who
         return {"who": who, "note": self.note or ""}
 
 

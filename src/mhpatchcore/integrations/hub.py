@@ -13,7 +13,7 @@ from huggingface_hub import CommitOperationAdd, HfApi
 from mhpatchcore.detector import Detector
 from mhpatchcore.errors import UserError, in_one_line
 from mhpatchcore.model.file import to_bytes
-from mhpatchcore.report import wording
+from mhpatchcore.report.page import provenance, threshold_promise
 
 FILE = "model.mhpc"
 
@@ -56,7 +56,7 @@ def from_hub(repository: str, *, revision: str | None = None, token: str | None 
 
 def card(detector: Detector, repository: str, license: str = "other") -> str:
     """The card of a detector in Markdown: its promise, how to use it, and where it comes from."""
-    facts = "\n".join(f"| {name} | {value} |" for name, value in wording.provenance(detector))
+    facts = "\n".join(f"| {name} | {value} |" for name, value in provenance(detector))
     return f"""---
 library_name: mhpatchcore
 license: {license}
@@ -65,7 +65,7 @@ tags: [anomaly-detection, visual-inspection, patchcore]
 ---
 # {detector.model.product or repository}
 
-Finds defects on images of parts like those it has learnt. {wording.threshold_promise(detector.calibration)}
+Finds defects on images of parts like those it has learnt. {threshold_promise(detector.calibration)}
 
 ```python
 from mhpatchcore.integrations.hub import from_hub

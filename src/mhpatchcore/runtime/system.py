@@ -7,6 +7,7 @@ taken for abandoned, and where memory cannot be read it counts as 0.
 from __future__ import annotations
 
 import ctypes
+import getpass
 import os
 import sys
 from contextlib import suppress
@@ -48,6 +49,22 @@ def give_to_owner_of(model: Path, path: Path) -> None:
         with suppress(OSError):  # not every file system has owners
             facts = model.stat()
             os.chown(path, facts.st_uid, facts.st_gid, follow_symlinks=False)
+
+
+def account_name() -> str:
+    """Who runs this process: a container may run under a number without a name."""
+    try:
+        return getpass.getuser()
+    except (ImportError, KeyError, OSError):
+        return str(os.getuid()) if hasattr(os, "getuid") else "unknown"
+
+
+def cpu_flags() -> set[str]:
+    """What the processor can do, in the words of Linux; none where it does not say."""
+    with suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        return set(next((line for line in lines if line.startswith("flags")), "").split())
+    return set()
 
 
 def available_cores() -> int:
