@@ -185,6 +185,19 @@ def test_an_inbox_that_is_locked_after_the_rename_reports_no_failure(
     assert states(inbox) == ["done"]
 
 
+def test_versions_are_listed_where_the_inbox_cannot_be_read(
+    path: Path, inbox: Inbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`inbox undo` lists them after the change: nothing that fails then is a failure of the change."""
+    recalibrated(inbox, path, 0.3)
+    monkeypatch.setattr(inbox_journal, "WAIT", 0.1)
+    inbox.path.rename(inbox.path.with_name("elsewhere"))
+    inbox.path.mkdir()
+    with pytest.raises(InboxError):
+        inbox.journal.changes("part")
+    assert [(one.version, one.until) for one in versions(inbox.journal, path)] == [(2, ""), (1, "")]
+
+
 @pytest.mark.parametrize("outcome", ["done", "not done", "unknown"])
 def test_an_intent_is_settled_by_the_file(path: Path, inbox: Inbox, tmp_path: Path, outcome: str) -> None:
     old, new = sha256_of(path), small_detector().calibrated(0.3)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
+from services import png
 from small_detector import PIXELS, small_detector, vials
 
 from mhpatchcore import Detector, UserError
@@ -19,12 +18,6 @@ from mhpatchcore.deploy.inbox.proposals import Counts, Proposal, Request, accept
 from mhpatchcore.deploy.inbox.versions import ModelChangedError, sha256_of, versions
 from mhpatchcore.inputs.sources import content_hash
 from mhpatchcore.model.file import from_bytes
-
-
-def png(pixels: np.ndarray) -> bytes:
-    file = io.BytesIO()
-    Image.fromarray(pixels).save(file, "PNG")
-    return file.getvalue()
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from services import png
 from small_detector import PIXELS, small_detector, vials
 
 pytest.importorskip("fastapi")
@@ -24,12 +25,6 @@ from mhpatchcore.deploy.inbox import journal as inbox_journal
 from mhpatchcore.deploy.inbox.versions import sha256_of
 from mhpatchcore.deploy.serve.app import create_app
 from mhpatchcore.detector import Detector
-
-
-def png(pixels: np.ndarray) -> bytes:
-    file = io.BytesIO()
-    Image.fromarray(pixels).save(file, "PNG")
-    return file.getvalue()
 
 
 @pytest.fixture

@@ -136,7 +136,7 @@ def _each(source: Any, passed_over: list[str], is_item: bool = False) -> Iterato
         yield loose, None
     elif callable(source) and not is_item:
         yield from _each(source(), passed_over)
-    elif isinstance(source, Iterable) and not is_item:
+    elif isinstance(source, Iterable) and not is_item and not isinstance(source, io.TextIOBase):
         for one in source:
             yield from _each(one, passed_over, is_item=True)
     else:

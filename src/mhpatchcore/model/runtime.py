@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from math import inf
 from pathlib import Path
 from typing import Any, Self, overload
@@ -38,16 +38,23 @@ from mhpatchcore.scoring.score import Rule, Scored, combined_score, scored_by
 COPY = 0.99
 
 
+def _make_sessions(heads: Callable[[], Sequence[Head]], threads: int) -> tuple[Any, ...]:
+    with one_blas_thread():
+        graphs = [head.whole_graph for head in heads()]
+    return tuple(make_session(graph, threads) for graph in graphs)
+
+
 class Runtime:
     """Heads and sessions of a model's scales. Each is made when first asked for, by one thread while others wait.
 
     One image at a time is scored on all cores; many side by side take one core each, which is faster for them all.
+    Nothing here refers back to the runtime: one that is no longer used goes at once, with its sessions.
     """
 
     def __init__(self, model: Model) -> None:
         self._model, scales = model, model.scales
         self._heads = Memoised(lambda: tuple(scale.head(model.config) for scale in scales))
-        self._sessions = Memoised(self._make_sessions)
+        self._sessions = Memoised(partial(_make_sessions, self._heads))
         self._known = Memoised(
             lambda: tuple(model.defects.directions(i, scale.whitening) for i, scale in enumerate(scales))
         )
@@ -65,11 +72,6 @@ class Runtime:
     def side_by_side(self) -> tuple[Any, ...]:
         """A session for each scale that uses one core per call."""
         return self._sessions(1)
-
-    def _make_sessions(self, threads: int) -> tuple[Any, ...]:
-        with one_blas_thread():
-            graphs = [head.whole_graph for head in self.heads]
-        return tuple(make_session(graph, threads) for graph in graphs)
 
     def warm_up(self, *all_sessions: Sequence[Any]) -> None:
         """Run all sessions once, so that no part on the line waits for them and a damaged network is noticed."""

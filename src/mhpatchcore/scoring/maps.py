@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, reduce
 from itertools import groupby
 from math import ceil, floor
 from typing import NamedTuple
@@ -118,9 +118,7 @@ class ViewScores:
 def combined_map(views: Sequence[ViewScores], box: Extent, height: int, width: int) -> Floats:
     """The mean of the maps of all scales over a box of the original image, at height × width places in it."""
     scales = [list(of_scale) for _, of_scale in groupby(views, lambda view: view.scale)]
-    total = _scale_map(scales[0], box, height, width)
-    for scale in scales[1:]:
-        total = total + _scale_map(scale, box, height, width)
+    total = reduce(np.add, (_scale_map(scale, box, height, width) for scale in scales))
     return total if len(scales) == 1 else total / np.float32(len(scales))
 
 

@@ -86,7 +86,9 @@ def _digest(path: Path, *_: int) -> str:
 
 def versions(journal: Journal, path: Path) -> list[Version]:
     """The model in use and the earlier ones, the highest number first. What cannot be read cannot come back."""
-    until = {one.sha256_before: one.at for one in reversed(journal.changes(path.stem)) if one.state == "done"}
+    until: dict[str, str] = {}
+    with suppress(InboxError):  # whoever has just gone back is not told that it failed
+        until = {one.sha256_before: one.at for one in journal.changes(path.stem)[::-1] if one.state == "done"}
     present = sha256_of(path)
     found = [_version(path, _number(path, present), present)]
     for number, file in _kept(path).values():
