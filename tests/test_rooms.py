@@ -51,7 +51,7 @@ LATE = {
 DOORS = {
     ("detector", "deploy.export"),
     ("detector", "evaluation.evaluate"),
-    ("detector", "report.notebook"),
+    ("detector", "report.fit"),
     ("inspection.evidence", "report.evidence"),
     ("result", "report.drawing"),
 }

@@ -14,7 +14,6 @@ import numpy as np
 
 from mhpatchcore import Config, Detector, Execution
 from mhpatchcore.evaluation.evaluate import evaluate
-from mhpatchcore.evaluation.metrics import auroc_error
 from mhpatchcore.inputs.datasets import Dataset, load_dataset
 from mhpatchcore.inputs.sources import spread
 from mhpatchcore.presets import preset
@@ -104,7 +103,8 @@ def run_cell(
     pixel = evaluation.pixel
     labels = [judged.is_anomalous for judged in evaluation.images]
     scores = [judged.score for judged in evaluation.images]
-    found, rejected = evaluation.found_share, evaluation.false_alarm_share
+    good = evaluation.image.n_normal if evaluation.has_threshold else 0
+    rejected = len(evaluation.false_alarms) / good if good else np.nan
     return Cell(
         variant=variant.name,
         category=dataset.name,
@@ -116,7 +116,7 @@ def run_cell(
         rows=detector.model.rows,
         seconds=round(time.perf_counter() - started, 1),
         error=round(auroc_error(labels, scores), 5),
-        found=round(found, 5),
+        found=round(evaluation.found_share, 5),
         rejected=round(rejected, 5),
     )
 
@@ -135,3 +135,22 @@ def read_cells(path: Path) -> list[Cell]:
 def write_cells(path: Path, cells: Sequence[Cell]) -> None:
     rows: list[Mapping[str, Any]] = [asdict(cell) for cell in sorted(cells, key=lambda cell: cell.key)]
     write_csv(path, [field.name for field in fields(Cell)], rows)
+
+
+def auroc_error(labels: Sequence[bool], scores: Sequence[float], draws: int = 500, seed: int = 0) -> float:
+    """The sampling error of AUROC: its standard deviation over bootstrap draws of the normal and the anomalous images.
+
+    >>> auroc_error([False, True] * 50, [0.0, 1.0] * 50)
+    0.0
+    """
+    is_anomalous, score = np.asarray(labels, bool), np.asarray(scores, np.float64)
+    if is_anomalous.all() or not is_anomalous.any():
+        return np.nan
+    pairs = (np.sign(score[is_anomalous][:, None] - score[~is_anomalous]) + 1) / 2
+    rows, columns = pairs.shape
+    rng = np.random.default_rng(seed)
+    drawn = (
+        pairs[rng.integers(rows, size=rows)][:, rng.integers(columns, size=columns)].mean()
+        for _ in range(draws)
+    )
+    return float(np.std(list(drawn), ddof=1))

@@ -105,7 +105,7 @@ def _problem(path: Path, kind: str, seed: int) -> str:
     journal, sent = Journal(path), [str(n) for n in range(MESSAGES)]
     for n in range(MESSAGES):
         file = Arrived(f"{n}.png", n, n)
-        journal.finish(journal.add(file, f"{n}", {"id": str(n), "image": file.name}, (COMMAND,)), {})
+        journal.finish(journal.add(file, f"{n}", {"id": str(n), "image": file.name}, (COMMAND,)))
     with _receiving(kind, seed) as sink:
         send = webhook(f"http://127.0.0.1:{sink.server_port}/")
         forwarding = Forwarding(journal, COMMAND, send, Status(lambda message: None))

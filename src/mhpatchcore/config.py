@@ -81,21 +81,16 @@ def _parse_size(scale: Any, value: Any) -> Size:
         scale = _size_in_words(scale)
     if _is_whole(scale):
         scale = (scale, scale)
-    if not (isinstance(scale, list | tuple) and 2 <= len(scale) <= 4 and all(map(_is_whole, scale[:3]))):
-        raise UserError(
-            f"a size is a number of pixels such as 224, height x width such as 224x640, or tile:512, not {value!r}"
-        )
-    size = Size(*(int(number) for number in scale[:3]), *scale[3:])
-    for side in (size.height, size.width):
-        if not SIDE[0] <= side <= SIDE[1]:
-            raise UserError(f"size must be from {SIDE[0]} to {SIDE[1]} pixels, not {side}")
-    if size.pool not in POOLS:
-        raise UserError(f"patches are averaged over /1, /2 or /4, not /{size.pool}")
-    if not (isinstance(size.zoom, Real) and (size.zoom == 0 or ZOOM[0] <= size.zoom <= ZOOM[1])):
-        raise UserError(
-            f"tiles have from {ZOOM[0]} to {ZOOM[1]} pixels for one of the image, not {size.zoom}"
-        )
-    return size._replace(zoom=float(size.zoom))
+    if isinstance(scale, list | tuple) and 2 <= len(scale) <= 4 and all(map(_is_whole, scale[:3])):
+        height, width, pool, zoom = Size(*scale)
+        sees = all(SIDE[0] <= side <= SIDE[1] for side in (height, width)) and pool in POOLS
+        if sees and isinstance(zoom, Real) and (zoom == 0 or ZOOM[0] <= zoom <= ZOOM[1]):
+            return Size(int(height), int(width), int(pool), float(zoom))
+    raise UserError(
+        f"a size is a number of pixels from {SIDE[0]} to {SIDE[1]} such as 224, height x width such as 224x640, 448/2 "
+        f"or 448/4 (patches averaged), or tile:512@0.5 (from {ZOOM[0]} to {ZOOM[1]} pixels for one of the image), "
+        f"not {value!r}"
+    )
 
 
 def _size_in_words(text: str) -> tuple[int | float, ...] | None:

@@ -19,7 +19,7 @@ from mhpatchcore.inputs.datasets import Dataset, load_dataset
 from mhpatchcore.inputs.regions import Roi
 from mhpatchcore.inputs.sources import GivenImage, Images, single_image
 from mhpatchcore.inspection.evidence import Evidence, explain
-from mhpatchcore.model.scorer import Scorer
+from mhpatchcore.model.runtime import Scorer
 from mhpatchcore.presets import preset as named_preset
 from mhpatchcore.result import Result
 from mhpatchcore.runtime.arrays import Array
@@ -307,7 +307,7 @@ class Detector(Scorer):
 
     def _repr_html_(self) -> str:
         """What a notebook shows: what was learnt, and what the threshold holds."""
-        from mhpatchcore.report.notebook import detector_html
+        from mhpatchcore.report.fit import detector_html
 
         return detector_html(self)
 

@@ -26,9 +26,8 @@ from mhpatchcore.scoring.maps import Region, ViewScores, combined_map, regions_i
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-PEAK_SHARE = (
-    0.8  # of the map's peak: where a rejected image is most anomalous, even below the pixel threshold
-)
+# of the map's peak: where a rejected image is most anomalous, even below the pixel threshold
+PEAK_SHARE = 0.8
 BAND = 2**20  # pixels of the map at a time
 GREY = 225  # stands for an image that is not at hand
 

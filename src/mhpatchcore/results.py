@@ -14,6 +14,7 @@ from mhpatchcore.inputs.loading import MEASURES
 from mhpatchcore.result import Result
 from mhpatchcore.runtime.files import atomic_path, import_parquet, write_csv, write_text
 from mhpatchcore.runtime.texts import encodable
+from mhpatchcore.scoring.maps import ANOMALY
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,7 +25,6 @@ COLUMNS = (
 )
 SHOWN = ("image", "score", "verdict", "p_value", "defect", "regions")
 MOST_SHOWN = 30  # rows in a notebook
-ANOMALY = "anomaly"  # the category of regions that have no name
 
 
 class Results(list[Result]):

@@ -61,7 +61,7 @@ def test_auto_wants_instructions_that_were_measured(monkeypatch: pytest.MonkeyPa
     dense = helper.make_node("Conv", ["x", "w"], ["y"], group=1)
     graph = helper.make_model(helper.make_graph([dense], "dense", [], [])).SerializeToString()
     for flags, expected in (({"avx2"}, True), (set(), False)):
-        monkeypatch.setattr(quantising, "_cpu_flags", lambda flags=flags: flags)
+        monkeypatch.setattr(quantising, "cpu_flags", lambda flags=flags: flags)
         assert quantising.gains(graph) is expected
 
 

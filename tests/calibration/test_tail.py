@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from mhpatchcore.calibration.tail import FEWEST, fit_tail
+from mhpatchcore.calibration.threshold import FEWEST, fit_tail
 
 Draw = Callable[[np.random.Generator, int], np.ndarray]
 

@@ -27,7 +27,7 @@ def test_a_part_comes_back_as_it_was_given(inbox: Inbox) -> None:
     assert inbox.parts() == [part] and inbox.part(part.id) == part and inbox.image(part.id) == b"image"
     assert (part.model, part.label, part.part, part.name, part.bytes) == ("part", "good", "A-7", "7.png", 5)
     assert (part.score, part.threshold, part.p_value, part.verdict) == (12.5, 10.0, 0.01, "rejected")
-    assert part.was_rejected and part.who == "Ada" and part.note == "dust" and part.at.endswith("Z")
+    assert part.who == "Ada" and part.note == "dust" and part.at.endswith("Z")
 
 
 def test_the_newest_is_first_and_filters_hold(inbox: Inbox) -> None:

@@ -79,7 +79,7 @@ def test_versions_are_numbered_and_undo_goes_back_step_by_step(path: Path, inbox
     assert (found[1].what, found[3].what, found[1].images) == ("calibrate", "fit", 8)
     assert found[0].until == "" and found[1].until.endswith("Z")
     assert [gone_back(inbox, path) for _ in range(3)] == hashes[2::-1]
-    with pytest.raises(UserError, match=r"no earlier version of .*part\.mhpc: version 1 is the first"):
+    with pytest.raises(UserError, match=r"no earlier version of .*part\.mhpc than 1, which is in use"):
         gone_back(inbox, path)
     assert [one.version for one in versions(inbox.journal, path) if one.in_use] == [1]
     gone_back(inbox, path, 3)
@@ -87,7 +87,7 @@ def test_versions_are_numbered_and_undo_goes_back_step_by_step(path: Path, inbox
     assert versions(inbox.journal, path)[0].version == 5 and sha256_of(path) == fifth
     assert gone_back(inbox, path) == hashes[2] and gone_back(inbox, path, 5) == fifth
     assert {one.sha256 for one in versions(inbox.journal, path)} == {*hashes, fifth}  # nothing is lost
-    for wrong, why in ((9, "no version 9"), (5, "version 5 .* is in use")):
+    for wrong, why in ((9, "no other version 9"), (5, "than 5, which is in use")):
         with pytest.raises(UserError, match=why):
             gone_back(inbox, path, wrong)
 
@@ -138,7 +138,7 @@ def test_a_preview_of_going_back_says_what_it_does(path: Path, inbox: Inbox) -> 
     recalibrated(inbox, path, 0.4)
     preview = propose(inbox, path, Request("undo")).preview
     assert (preview.action, preview.version, preview.model_sha256) == ("undo", 1, sha256_of(path))
-    assert preview.threshold_after == small_detector().threshold > preview.threshold_before
+    assert preview.threshold_after == small_detector().threshold > (preview.threshold_before or 0)
     assert sha256_of(path) != first
 
 
@@ -183,6 +183,19 @@ def test_an_inbox_that_is_locked_after_the_rename_reports_no_failure(
     assert states(inbox) == ["intended"]
     recover(inbox.journal, path)
     assert states(inbox) == ["done"]
+
+
+def test_versions_are_listed_where_the_inbox_cannot_be_read(
+    path: Path, inbox: Inbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`inbox undo` lists them after the change: nothing that fails then is a failure of the change."""
+    recalibrated(inbox, path, 0.3)
+    monkeypatch.setattr(inbox_journal, "WAIT", 0.1)
+    inbox.path.rename(inbox.path.with_name("elsewhere"))
+    inbox.path.mkdir()
+    with pytest.raises(InboxError):
+        inbox.journal.changes("part")
+    assert [(one.version, one.until) for one in versions(inbox.journal, path)] == [(2, ""), (1, "")]
 
 
 @pytest.mark.parametrize("outcome", ["done", "not done", "unknown"])

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from services import png
 from small_detector import PIXELS, small_detector, vials
 
 pytest.importorskip("fastapi")
@@ -24,12 +25,6 @@ from mhpatchcore.deploy.inbox import journal as inbox_journal
 from mhpatchcore.deploy.inbox.versions import sha256_of
 from mhpatchcore.deploy.serve.app import create_app
 from mhpatchcore.detector import Detector
-
-
-def png(pixels: np.ndarray) -> bytes:
-    file = io.BytesIO()
-    Image.fromarray(pixels).save(file, "PNG")
-    return file.getvalue()
 
 
 @pytest.fixture
@@ -125,6 +120,19 @@ def test_an_image_can_be_sent_with_its_label(client: TestClient) -> None:
     assert client.post("/v1/inbox", content=b"x", headers=headers).status_code == 422
     other = address.replace("model=part", "model=none")
     assert client.post(other, content=png(vials(21, 1)[0]), headers=headers).status_code == 404
+
+
+def test_labelled_defects_are_taught_and_named(client: TestClient) -> None:
+    noise = png(np.random.default_rng(0).integers(0, 256, (PIXELS, PIXELS, 3)).astype(np.uint8))
+    labelled(client, noise, "defect", note="hail")
+    job = ready(client, action="teach", who="Ada")
+    assert job["state"] == "ready" and job["preview"]["defects"]["right_after"] == 1
+    assert client.post(f"/v1/jobs/{job['id']}/accept").json()["state"] == "accepted"
+    headers = {"content-type": "image/png"}
+    (again,) = client.post("/v1/models/part/score", content=noise, headers=headers).json()["results"]
+    assert (again["verdict"], again["defect"]) == ("rejected", "hail")
+    change = client.get("/v1/models/part/versions").json()["changes"][0]
+    assert (change["what"], change["who"], change["state"]) == ("teach", "Ada", "done")
 
 
 def test_learn_accept_and_undo(client: TestClient, model: Path) -> None:

@@ -19,7 +19,7 @@ from services import bad, good, png, running, write_model
 
 from mhpatchcore import Detector
 from mhpatchcore.deploy import watch as watching
-from mhpatchcore.deploy.watch import Arrivals, Line, Watch
+from mhpatchcore.deploy.watch import Line, Watch
 from mhpatchcore.deploy.watch.journal import Arrived, Journal
 from mhpatchcore.deploy.watch.services import UnavailableError
 from mhpatchcore.deploy.watch.status import Status
@@ -41,6 +41,10 @@ def inbox(tmp_path: Path) -> Path:
     (folder / "cam1" / "b.png").write_bytes(png(bad(2)))
     (folder / "c.png").write_bytes(png(good(3))[:100])
     return folder
+
+
+def nobody(path: Path, part: str) -> dict[str, Any]:
+    raise UnavailableError("nobody judges")
 
 
 def rows(path: Path) -> list[dict[str, str]]:
@@ -111,15 +115,33 @@ def test_only_complete_files_are_taken(inbox: Path, tmp_path: Path) -> None:
     journal = Journal(tmp_path / "journal.sqlite")
     for name in (".hidden.png", "~d.png", "e.png.tmp", "f.png.part", "notes.txt"):
         (inbox / name).write_bytes(b"x")
-    arrivals = Arrivals(Line(inbox, tmp_path / "out", settle=1.0))
-    assert arrivals.complete(journal, at=0.0) == []
+    watch = Watch(Line(inbox, tmp_path / "out", settle=1.0), journal, nobody, Status(print))
+    assert watch.complete(at=0.0) == []
     (inbox / "a.png").write_bytes(b"grows")
-    assert {file.name for file in arrivals.complete(journal, at=1.0)} == {"cam1/b.png", "c.png"}
-    assert {file.name for file in arrivals.complete(journal, at=2.0)} == {"a.png", "cam1/b.png", "c.png"}
-    told = Arrivals(Line(inbox, tmp_path / "out", done=".done"))
-    assert told.complete(journal) == []
+    assert {file.name for file in watch.complete(at=1.0)} == {"cam1/b.png", "c.png"}
+    assert {file.name for file in watch.complete(at=2.0)} == {"a.png", "cam1/b.png", "c.png"}
+    told = Watch(Line(inbox, tmp_path / "out", done=".done"), journal, nobody, Status(print))
+    assert told.complete() == []
     (inbox / "a.png.done").touch()
-    assert [file.name for file in told.complete(journal)] == ["a.png"]
+    assert [file.name for file in told.complete()] == ["a.png"]
+
+
+def test_a_name_that_comes_again_and_again_costs_no_more_each_time(
+    inbox: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    true = Journal.place_is_taken
+    monkeypatch.setattr(
+        Journal, "place_is_taken", lambda self, place: asked.append(place) or true(self, place)
+    )
+    journal, out = Journal(tmp_path / "journal.sqlite"), tmp_path / "out"
+    line = Line(inbox, out, sort=True, settle=0)
+    watch = Watch(line, journal, lambda path, part: {"verdict": "passed"}, Status(print), once=True)
+    for _ in range(6):
+        (inbox / "a.png").write_bytes(b"x")
+        list(watch.answers())
+    assert (out / "passed/a.png").exists() and (out / "passed/a-5.png").exists()
+    assert len([place for place in asked if place.startswith("passed/a")]) == 1 + 2 * 5
 
 
 class KilledError(BaseException):
@@ -278,13 +300,25 @@ def test_a_formula_in_a_name_is_text_in_tables(
 
 
 def test_a_table_that_somebody_else_writes_too_keeps_their_lines(inbox: Path, tmp_path: Path) -> None:
-    journal, table = Journal(tmp_path / "journal.sqlite"), tmp_path / "results.csv"
+    table = tmp_path / "results.csv"
     table.write_text("their line\n")
-    watching._add_row(table, journal, {"image": "a.png"})
+    watching._add_row(table, {"image": "a.png"})
     assert table.read_text() == "their line\n,a.png,,,,,,,,,\n"
     table.unlink()  # taken away: a new one begins with its header
-    watching._add_row(table, journal, {"image": "b.png"})
+    watching._add_row(table, {"image": "b.png"})
     assert [row["image"] for row in rows(table)] == ["b.png"]
+
+
+@pytest.mark.parametrize("left", [0, 1, 20, 70, 100])
+def test_a_line_that_a_kill_has_cut_off_is_in_the_table_once(tmp_path: Path, left: int) -> None:
+    table, answer = tmp_path / "results.csv", {"at": "2026-11-18T08:00:00Z", "image": "a\nb.png", "id": "7"}
+    watching._add_row(table, answer | {"id": "6"})
+    before = table.read_bytes()
+    watching._add_row(table, answer)
+    whole = table.read_bytes()
+    table.write_bytes(whole[: len(before) + left])
+    watching._add_row(table, answer)
+    assert table.read_bytes() == whole
 
 
 def test_wrong_usage_is_one_line(run: Run, model: Path, inbox: Path, tmp_path: Path) -> None:  # noqa: F811

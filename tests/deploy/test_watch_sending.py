@@ -44,7 +44,7 @@ def journal(tmp_path: Path) -> Iterator[Journal]:
 def add(journal: Journal, *numbers: int) -> None:
     for n in numbers:
         file = Arrived(f"{n}.png", n, n)
-        journal.finish(journal.add(file, f"{n}", {"id": str(n), "image": f"{n}.png"}, ("there",)), {})
+        journal.finish(journal.add(file, f"{n}", {"id": str(n), "image": f"{n}.png"}, ("there",)))
 
 
 @contextmanager

@@ -18,10 +18,10 @@ import pytest
 from cli_runs import Run, assert_one_line_error, graphs, run  # noqa: F401 (fixtures)
 from services import free_port, good, png, until, write_model
 
-from mhpatchcore.deploy.watch import Arrivals, Line
+from mhpatchcore.deploy.watch import Line, Watch
 from mhpatchcore.deploy.watch import status as watch_status
 from mhpatchcore.deploy.watch.journal import Journal
-from mhpatchcore.deploy.watch.status import Status, health, metrics
+from mhpatchcore.deploy.watch.status import Status, answers
 
 
 @contextmanager
@@ -102,10 +102,8 @@ def test_a_watch_does_not_go_on_without_its_journal(tmp_path: Path) -> None:
 def test_a_subfolder_that_goes_or_is_closed_stops_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    journal, arrivals = (
-        Journal(tmp_path / "watch.sqlite"),
-        Arrivals(Line(tmp_path, tmp_path / "out", settle=0)),
-    )
+    journal = Journal(tmp_path / "watch.sqlite")
+    watch = Watch(Line(tmp_path, tmp_path / "out", settle=0), journal, lambda path, part: {}, Status(print))
     (tmp_path / "1.png").touch()
     (tmp_path / "gone").mkdir()
     scandir = os.scandir
@@ -116,15 +114,17 @@ def test_a_subfolder_that_goes_or_is_closed_stops_nothing(
         return scandir(path)
 
     monkeypatch.setattr(os, "scandir", vanishing)
-    assert [file.name for file in arrivals.complete(journal)] == ["1.png"]
+    assert [file.name for file in watch.complete()] == ["1.png"]
     journal.close()
 
 
 def test_a_watch_that_hangs_is_not_healthy(monkeypatch: pytest.MonkeyPatch) -> None:
     status = Status(print)
-    assert health(status, {})[0] == 200 and "mhpatchcore_watch_healthy 1" in metrics(status, {})
+    told = answers(status, {})
+    assert told["/health"][0] == 200 and "mhpatchcore_watch_healthy 1" in told["/metrics"][1]
     monkeypatch.setattr(watch_status, "STUCK", -1.0)  # any time is too long
-    assert health(status, {})[0] == 503 and "mhpatchcore_watch_healthy 0" in metrics(status, {})
+    told = answers(status, {})
+    assert told["/health"][0] == 503 and "mhpatchcore_watch_healthy 0" in told["/metrics"][1]
 
 
 def test_a_taken_port_is_one_line(run: Run, tmp_path: Path) -> None:  # noqa: F811

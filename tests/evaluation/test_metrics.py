@@ -8,7 +8,7 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mhpatchcore.evaluation import metrics
@@ -16,6 +16,10 @@ from mhpatchcore.evaluation import metrics
 two_class_data = st.lists(st.tuples(st.booleans(), st.integers(-5, 5)), min_size=2, max_size=40).filter(
     lambda rows: len({label for label, _ in rows}) == 2
 )
+
+
+def every_two_class_data(test):
+    return settings(deadline=None)(given(two_class_data)(test))  # the first one imports scikit-learn
 
 
 def split(rows):
@@ -28,30 +32,21 @@ def f1_at(labels, scores, threshold):
     return 2 * np.sum(called & labels) / (np.sum(called) + np.sum(labels))
 
 
-@given(two_class_data)
+@every_two_class_data
 def test_auroc_is_the_share_of_ordered_pairs(rows):
     labels, scores = split(rows)
     difference = scores[labels][:, None] - scores[~labels][None, :]
     assert metrics.auroc(labels, scores) == pytest.approx(np.mean((np.sign(difference) + 1) / 2))
 
 
-def test_the_sampling_error_of_auroc_is_how_far_other_images_would_move_it():
-    rng = np.random.default_rng(0)
-    labels = np.arange(200) < 120
-    sets = [rng.normal(size=200) + 1.2 * labels for _ in range(400)]
-    found = np.mean([metrics.auroc_error(labels, scores, draws=100) for scores in sets[:20]])
-    assert found == pytest.approx(np.std([metrics.auroc(labels, scores) for scores in sets]), rel=0.15)
-    assert math.isnan(metrics.auroc_error([True, True], [0.0, 1.0]))
-
-
-@given(two_class_data)
+@every_two_class_data
 def test_average_precision_is_the_mean_precision_at_the_anomalous_images(rows):
     labels, scores = split(rows)
     precision = [labels[scores >= threshold].mean() for threshold in scores[labels]]
     assert metrics.average_precision(labels, scores) == pytest.approx(np.mean(precision))
 
 
-@given(two_class_data)
+@every_two_class_data
 def test_f1_max_is_reached_at_its_threshold_and_is_the_best_of_all(rows):
     labels, scores = split(rows)
     best = metrics.f1_max(labels, scores)
@@ -66,22 +61,24 @@ def test_f1_max_prefers_the_threshold_with_fewer_alarms():
     assert (best.value, best.threshold) == (pytest.approx(2 / 3), 4.0)
 
 
-@given(two_class_data)
+@every_two_class_data
 def test_curves_run_from_end_to_end(rows):
     labels, scores = split(rows)
-    roc = metrics.roc_curve(labels, scores)
-    assert roc is not None
-    assert (roc.false_positive_rate[0], roc.true_positive_rate[0]) == (0, 0)
-    assert (roc.false_positive_rate[-1], roc.true_positive_rate[-1]) == (1, 1)
-    assert np.all(np.diff(roc.thresholds) < 0)
-    pr = metrics.precision_recall_curve(labels, scores)
-    assert pr is not None
-    assert (pr.recall[0], pr.precision[-1], pr.recall[-1]) == (1, 1, 0)
-    assert np.all(np.diff(pr.thresholds) > 0)
-    assert len(pr.precision) == len(pr.recall) == len(pr.thresholds) + 1
+    curve = metrics.roc_curve(labels, scores)
+    assert curve is not None
+    false_positive_rate, true_positive_rate, thresholds = curve
+    assert (false_positive_rate[0], true_positive_rate[0]) == (0, 0)
+    assert (false_positive_rate[-1], true_positive_rate[-1]) == (1, 1)
+    assert np.all(np.diff(thresholds) < 0)
+    curve = metrics.precision_recall_curve(labels, scores)
+    assert curve is not None
+    precision, recall, thresholds = curve
+    assert (recall[0], precision[-1], recall[-1]) == (1, 1, 0)
+    assert np.all(np.diff(thresholds) > 0)
+    assert len(precision) == len(recall) == len(thresholds) + 1
 
 
-@given(two_class_data)
+@every_two_class_data
 def test_image_metrics_gathers_the_single_figures(rows):
     labels, scores = split(rows)
     assert metrics.image_metrics(labels, scores) == metrics.ImageMetrics(
@@ -123,8 +120,6 @@ def test_image_weighted_mean_weighs_by_count_and_ignores_nan():
     assert metrics.image_weighted_mean([0.5, 1.0, math.nan], [3, 1, 100]) == 0.625
     assert math.isnan(metrics.image_weighted_mean([0.5], [0]))
     assert math.isnan(metrics.image_weighted_mean([], []))
-    with pytest.raises(ValueError, match="same length"):
-        metrics.image_weighted_mean([0.5, 1.0], [1])
 
 
 def test_importing_stays_cheap():

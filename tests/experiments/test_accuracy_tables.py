@@ -12,10 +12,11 @@ pytest.importorskip("benchmarks.accuracy", reason="benchmarks are not here")
 
 from benchmarks.accuracy import tables
 from benchmarks.accuracy.__main__ import VARIANTS
-from benchmarks.accuracy.cells import Cell, read_variants
+from benchmarks.accuracy.cells import Cell, auroc_error, read_variants
 from benchmarks.accuracy.page import paste, study_tables, with_tables
 
 from mhpatchcore.errors import UserError
+from mhpatchcore.evaluation.metrics import auroc
 
 PAGE = Path(__file__).parents[2] / "docs" / "accuracy.md"
 
@@ -100,3 +101,12 @@ def test_few_normals_are_a_table_of_their_own() -> None:
 def test_few_normals_alone_are_a_study_too() -> None:
     few = [cell("default@2", name, 0, 0.7) for name in "ab"]
     assert "| 2 | 0.700 |" in study_tables(few, read_variants(VARIANTS))["few"]
+
+
+def test_the_sampling_error_of_auroc_is_how_far_other_images_would_move_it() -> None:
+    rng = np.random.default_rng(0)
+    labels = np.arange(200) < 120
+    sets = [rng.normal(size=200) + 1.2 * labels for _ in range(400)]
+    found = np.mean([auroc_error(labels, scores, draws=100) for scores in sets[:20]])
+    assert found == pytest.approx(np.std([auroc(labels, scores) for scores in sets]), rel=0.15)
+    assert np.isnan(auroc_error([True, True], [0.0, 1.0]))

@@ -26,7 +26,7 @@ __all__ = ["graphs", "run"]  # fixtures
 
 CHANGES = {"sizes": 96, "resize": 112, "K": 200, "m_c": 64}
 PHASES = ["extract", "moments", "metric", "bank", "calibrate", "score", "score and map", "metrics"]
-FIGURES = ["clear", "hard", "histogram", "precision-recall", "roc"]
+FIGURES = ["histogram", "precision-recall", "report", "roc"]
 TABLES = ["tables.html", "tables.md", "tables.tex"]
 
 
@@ -74,7 +74,7 @@ def test_a_failing_cell_is_reported_and_the_others_go_on(finished: tuple[list[Ou
         f"figures/01--{preset}/{name}.{suffix}"
         for preset in ("mh", "patchcore")
         for name in FIGURES
-        for suffix in (("png",) if name in ("clear", "hard") else ("png", "svg"))
+        for suffix in (("html",) if name == "report" else ("png", "svg"))
     ]
     assert files_below(folder) == ["cells.csv", "cells.json", *cells, *figures, "phases.csv"]
 
@@ -195,7 +195,7 @@ def test_a_cell_without_its_files_runs_again(
     spec = spec_of(data / "01", "patchcore")
     monkeypatch.setattr(grid, "_run", lambda spec, folder: Outcome(spec, made_up(), fresh=True))
     assert not run_grid([spec], folder)[0].fresh
-    (folder / "figures" / spec.name / "hard.png").unlink()
+    (folder / "figures" / spec.name / "report.html").unlink()
     assert run_grid([spec], folder)[0].fresh
 
 
@@ -249,8 +249,9 @@ def test_the_benchmark_command_resumes_and_writes_tables(
     assert "| 01 | image + pixel | 4 | 6 | 4 |" in (finished[1] / "tables.md").read_text()
     page = (finished[1] / "tables.html").read_text()
     assert 'src="data:image/svg+xml;base64,' in page
-    beside = re.findall(r'src="(figures/[^"]+)"', page)
-    assert len(beside) == 3 and all((finished[1] / name).is_file() for name in beside)
+    beside = re.findall(r'(?:src|href)="(figures/[^"]+)"', page)
+    assert [Path(name).name for name in beside] == ["histogram.png", "report.html"]
+    assert all((finished[1] / name).is_file() for name in beside)
 
 
 def test_all_presets_are_those_that_leave_the_network_open(

@@ -22,7 +22,7 @@ from mhpatchcore.experiments.ladder import (
     write_ladder,
 )
 from mhpatchcore.experiments.published import FAMILIES, PUBLISHED, dataset_table, reproduction_tables
-from mhpatchcore.experiments.showing import Entry, Table, best_marked, write_formats
+from mhpatchcore.experiments.showing import Table, best_marked, write_formats
 from mhpatchcore.experiments.tables import GEORES, MAIN, auroc_and_memory, paper_tables, write_tables
 from mhpatchcore.presets import LADDER_SIZES, PAPER, PRESETS
 
@@ -32,7 +32,7 @@ ROWS = made_up_grid(("bottle", "pill"), tuple(PRESETS))
 def cells(table: Table, row: str) -> list[str]:
     """The texts of a row, bold ones with stars."""
     (entries,) = [entries for name, entries in table.rows if name == row]
-    return [" ".join(f"*{text}*" if bold else text for text, bold in entry.lines) for entry in entries]
+    return [" ".join(f"*{text}*" if bold else text for text, bold in entry) for entry in entries]
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_the_best_after_rounding_is_marked(
 
 
 NASTY = r"a|b_c & 5% #1 {x} $y$ ~^ \z <b>*`["
-NASTY_TABLE = Table(NASTY, (NASTY,), ((NASTY, (Entry(((NASTY, False), ("0.5", True))),)),), "α – " + NASTY)
+NASTY_TABLE = Table(NASTY, (NASTY,), ((NASTY, (((NASTY, False), ("0.5", True)),)),), "α – " + NASTY)
 
 
 def test_markdown_keeps_its_columns_and_its_text() -> None:

@@ -54,11 +54,11 @@ def test_a_list_may_name_folders_and_patterns(parts: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "told"),
     [
-        ("list.txt", "\n\n", "names no images: write one path per line"),
+        ("list.txt", "\n\n", "names no images; write one path per line"),
         ("list.txt", "a/1.png\na/7.png\n", r"list\.txt: there is no image .*a/7\.png; correct the line"),
         ("list.txt", "list.txt\n", r"there is no image .*list\.txt"),
-        ("list.csv", "part,score\na/1.png,1\n", "has no column of paths: .* image, path, file, filename"),
-        ("list.csv", "", "has no column of paths: .* image, path, file, filename"),
+        ("list.csv", "part,score\na/1.png,1\n", "has no column of paths; .* image, path, file, filename"),
+        ("list.csv", "", "has no column of paths; .* image, path, file, filename"),
     ],
 )
 def test_a_wrong_list_is_told(parts: Path, name: str, content: str, told: str) -> None:

@@ -198,7 +198,7 @@ def test_places_that_cannot_be(run: Run, detector: Detector, tmp_path: Path) -> 
     detector.save(tmp_path / "part.mhpc")
     new = write_vials(tmp_path / "new", 1)
     both = ("--explain", tmp_path / "out", "--heatmaps", tmp_path / "out")
-    assert_one_line_error(run("score", tmp_path / "part.mhpc", new, *both), 2, "different folders")
+    assert_one_line_error(run("score", tmp_path / "part.mhpc", new, *both), 2, "given twice")
     ran = run("score", tmp_path / "part.mhpc", new, "--explain", new)
     assert_one_line_error(ran, 2, "among the images", "--explain")
     ran = run(

@@ -15,8 +15,7 @@ from mhpatchcore.errors import ImageError
 from mhpatchcore.inputs.checks import Suggestion
 from mhpatchcore.inputs.places import stacked
 from mhpatchcore.inputs.sources import gather
-from mhpatchcore.inspection.look import Look, look
-from mhpatchcore.inspection.suggestions import suggestions
+from mhpatchcore.inspection.look import Look, look, suggestions
 
 
 def save(path: Path, pixels: np.ndarray) -> Path:
@@ -57,8 +56,8 @@ def test_facts_of_a_mixed_folder(tmp_path: Path) -> None:
     assert found.sizes == {(PIXELS, PIXELS): 4, (64, 96): 1}
     assert found.kinds == {"PNG RGB, 8-bit": 4, "JPEG L, 8-bit": 1}
     assert found.duplicates == (("1.png", "saved_again.png"),) and found.distinct == 4
-    assert [one.name for one in found.broken] == ["text.png"] and "text.png" in found.broken[0].why
-    assert found.values.counts.sum() > 4 * PIXELS**2 / 2 and found.values.edges[-1] <= 255
+    assert list(found.broken) == ["text.png"] and "text.png" in found.broken["text.png"]
+    assert found.counts.sum() > 4 * PIXELS**2 / 2 and found.edges[-1] <= 255
     refused, copies = suggested(found, "refused"), suggested(found, "copies")
     assert refused is not None and refused.options == "--skip-broken" and "text.png" in refused.why
     assert copies is not None and "1.png and saved_again.png" in copies.why
@@ -102,7 +101,7 @@ def test_twelve_bits_in_sixteen(tmp_path: Path) -> None:
     assert window is not None and window.options == f"--window {found.config.window}"
     save(tmp_path / "8bit.png", noise(9))
     odd = look_at(tmp_path)
-    assert [one.name for one in odd.broken] == ["8bit.png"] and "8-bit" in odd.broken[0].why
+    assert list(odd.broken) == ["8bit.png"] and "8-bit" in odd.broken["8bit.png"]
 
 
 def test_elongated_images_keep_their_shape(tmp_path: Path) -> None:
@@ -160,7 +159,7 @@ def test_a_region_that_leaves_nothing_is_found(tmp_path: Path) -> None:
     save(tmp_path / "1.png", noise(1, 200, 200))
     found = look_at(tmp_path, roi=[100, 100, 190, 190])
     assert [image.name for image in found.images] == ["1.png"]
-    assert [one.name for one in found.broken] == ["0.png"] and "region of interest" in found.broken[0].why
+    assert list(found.broken) == ["0.png"] and "region of interest" in found.broken["0.png"]
 
 
 def test_arrays_are_looked_at_too() -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import gc
 import pickle
 import threading
+import weakref
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
@@ -40,6 +42,19 @@ def sessions(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 
     monkeypatch.setattr(runtime, "make_session", counted)
     yield made
+
+
+def test_a_detector_that_nobody_uses_goes_at_once_with_its_sessions(saved: Path) -> None:
+    """A service that waits for the garbage collector holds the sessions and threads of many models meanwhile."""
+    gc.disable()
+    try:
+        detector = Detector.load(saved)
+        detector.runtime.warm_up()
+        runtime = weakref.ref(detector.runtime)
+        del detector
+        assert runtime() is None
+    finally:
+        gc.enable()
 
 
 def test_sessions_are_made_once_and_those_for_lists_when_first_used(saved: Path, sessions: list[int]) -> None:

@@ -8,14 +8,13 @@ from matplotlib.figure import Figure
 
 from mhpatchcore.calibration.threshold import calibrate
 from mhpatchcore.inspection.drift import compare
-from mhpatchcore.report.drift import drift_figure
-from mhpatchcore.report.figures import figure_bytes
+from mhpatchcore.report.figures import drift_figure, figure_bytes
 
 
 def drawn(recent: np.ndarray) -> Figure:
     reference = np.exp(np.random.default_rng(0).normal(2.8, 0.15, 100))
     calibration = calibrate(reference, reference, 0.01, "cross-image")
-    figure = drift_figure(recent, calibration.scores, compare(recent, calibration), {})
+    figure = drift_figure(recent, calibration.scores, compare(recent, calibration))
     assert figure_bytes(figure, "png")  # which lays it out
     return figure
 

@@ -25,9 +25,9 @@ from mhpatchcore.demo.dataset import vial_image, write_demo_dataset
 from mhpatchcore.errors import ImageError, UserError
 from mhpatchcore.evaluation.evaluate import Judged, evaluate
 from mhpatchcore.inputs.datasets import Dataset, Sample, load_dataset
+from mhpatchcore.report import drawing
 from mhpatchcore.report import evaluation as report
 from mhpatchcore.report import page as pictures
-from mhpatchcore.report import wording
 from mhpatchcore.report.drawing import heat_layer, overlay
 from mhpatchcore.report.evaluation import (
     ELSEWHERE,
@@ -37,12 +37,13 @@ from mhpatchcore.report.evaluation import (
     NOT_JUDGED,
     PASSED,
     REJECTED,
-    VERDICTS,
+    SECTIONS,
     Gallery,
     verdict_of,
     write_report,
 )
 from mhpatchcore.report.page import breakable
+from mhpatchcore.runtime.texts import number
 
 
 @pytest.fixture(scope="module")
@@ -153,12 +154,12 @@ def test_gallery_holds_few_pictures_whatever_comes(
     alive: list[weakref.ref[pictures.Picture]] = []
 
     def picture_of(sample: Sample, result: object) -> pictures.Picture:
-        picture = pictures.Picture(1, 1, b"", b"", "", "")
+        picture = pictures.Picture(1, 1, b"")
         alive.append(weakref.ref(picture))
         return picture
 
     monkeypatch.setattr(report, "picture_of", picture_of)
-    monkeypatch.setattr(report, "outline_note", lambda result: "")
+    monkeypatch.setattr(drawing, "outline_note", lambda result: "")
     kinds = [f"kind {i}" for i in range(n_kinds)]
     gallery = Gallery(kinds, limit)
     rng = np.random.default_rng(0)
@@ -178,7 +179,7 @@ def test_gallery_holds_few_pictures_whatever_comes(
     items = gallery.items()
     assert len(items) <= limit
     verdicts = [item.verdict for item in items]
-    assert verdicts == sorted(verdicts, key=VERDICTS.index)
+    assert verdicts == sorted(verdicts, key=list(SECTIONS).index)
 
     def scores(verdict: str, falling: bool) -> list[float]:
         return sorted((one.score for one in offered if verdict_of(one) == verdict), reverse=falling)
@@ -188,9 +189,11 @@ def test_gallery_holds_few_pictures_whatever_comes(
         (MISSED, False, limit // 4),
         (ELSEWHERE, True, limit // 6),
     ):
-        assert [item.score for item in items if item.verdict == verdict] == scores(verdict, falling)[:room]
+        assert [item.judged.score for item in items if item.verdict == verdict] == scores(verdict, falling)[
+            :room
+        ]
     if limit == 48:
-        assert {item.kind for item in items if item.verdict == FOUND} <= set(kinds)
+        assert {item.judged.kind for item in items if item.verdict == FOUND} <= set(kinds)
         assert PASSED in verdicts or n_kinds == 60
 
 
@@ -245,7 +248,7 @@ def test_every_section_of_a_page_is_in_its_menu(vials: Dataset, tmp_path: Path) 
 def test_both_thresholds_are_explained_where_they_stand(vials: Dataset, tmp_path: Path) -> None:
     write_report(small_detector(), vials, tmp_path / "report.html")
     text = Page((tmp_path / "report.html").read_text(encoding="utf-8")).text
-    assert wording.IMAGE_THRESHOLD in text and wording.PIXEL_THRESHOLD in text
+    assert pictures.IMAGE_THRESHOLD in text and pictures.PIXEL_THRESHOLD in text
     assert "There are two thresholds." in text
 
 
@@ -258,22 +261,20 @@ def test_words_of_a_table_are_broken_at_marks_only() -> None:
 
 
 def test_cropped_models_tell_both_kinds_of_pixel_figures(vials: Dataset) -> None:
-    told = {tile.label: tile.value for tile in wording.tiles(evaluate(small_detector(resize=128), vials))}
+    told = {tile.label: tile.value for tile in report.tiles(evaluate(small_detector(resize=128), vials))}
     assert {"Pixel AUROC", "Whole-image pixel AUROC"} <= set(told)
-    assert "Whole-image AUPRO" not in {
-        tile.label for tile in wording.tiles(evaluate(small_detector(), vials))
-    }
+    assert "Whole-image AUPRO" not in {tile.label for tile in report.tiles(evaluate(small_detector(), vials))}
 
 
 def test_defects_found_stand_beside_the_auroc(vials: Dataset) -> None:
     evaluation = evaluate(small_detector(), vials)
-    tile = wording.tiles(evaluation)[1]
-    assert tile.label == "Defects found" and tile.value == wording.percent(evaluation.found_share)
-    rate = wording.percent(evaluation.stated_rate or 0)
+    tile = report.tiles(evaluation)[1]
+    assert tile.label == "Defects found" and tile.value == pictures.percent(evaluation.found_share)
+    rate = pictures.percent(evaluation.stated_rate or 0)
     assert tile.note == f"{len(evaluation.rejected)} of 12, at a stated {rate} of false alarms"
     by_hand = replace(evaluation, choices=())
-    assert wording.tiles(by_hand)[1].note.endswith("at a threshold set by hand")
-    not_judged = wording.tiles(evaluate(with_threshold(small_detector(), np.inf), vials))
+    assert report.tiles(by_hand)[1].note.endswith("at a threshold set by hand")
+    not_judged = report.tiles(evaluate(with_threshold(small_detector(), np.inf), vials))
     assert "Defects found" not in {tile.label for tile in not_judged}
 
 
@@ -339,7 +340,7 @@ def test_outlines() -> None:
 def test_a_thin_scratch_survives_pooling() -> None:
     mask = np.zeros((1500, 1100), bool)
     mask[:, 700] = True
-    pooled = pictures._pooled(mask, 512)
+    pooled = report._pooled(mask, 512)
     assert pooled.shape == (500, 367) and pooled.any(axis=1).all() and pooled.sum() == 500
 
 
@@ -351,7 +352,7 @@ def test_large_images_are_reduced(tmp_path: Path) -> None:
     Image.fromarray(picture).resize((3000, 1500)).save(large)
     Image.fromarray(mask).resize((3000, 1500)).save(tmp_path / "mask.png")
     sample = Sample(large, "scratch", True, tmp_path / "mask.png")
-    made = pictures.picture_of(sample, small_detector().score(large))
+    made = report.picture_of(sample, small_detector().score(large))
     assert (made.width, made.height) == (3000, 1500)
     (tmp_path / "photo.jpg").write_bytes(made.photo)
     with Image.open(tmp_path / "photo.jpg") as photo:
@@ -361,15 +362,15 @@ def test_large_images_are_reduced(tmp_path: Path) -> None:
 
 
 def test_wording_of_shares_and_promises(vials: Dataset) -> None:
-    assert [wording.percent(share) for share in (0, 0.0049, 0.1, 0.999)] == [
+    assert [pictures.percent(share) for share in (0, 0.0049, 0.1, 0.999)] == [
         "0 %",
         "0.49 %",
         "10 %",
         "99.9 %",
     ]
-    assert wording.number(nan) == "–" and wording.number(None) == "–" and wording.number(1e-8) == "1e-08"
+    assert number(nan) == "–" and number(None) == "–" and number(1e-8) == "1e-08"
     detector = small_detector()
-    told = wording.promise(evaluate(detector, vials), detector)
+    told = report.promise(evaluate(detector, vials), detector)
     assert "set from 8 good images" in told and "about 3 % of good parts, 0 % to" in told
     assert "in nine of ten cases" in told
 

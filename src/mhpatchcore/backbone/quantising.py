@@ -25,7 +25,7 @@ from mhpatchcore.inputs.regions import Roi
 from mhpatchcore.inputs.sources import ImageLike, spread
 from mhpatchcore.inputs.views import View
 from mhpatchcore.runtime.arrays import Array
-from mhpatchcore.runtime.system import give_back
+from mhpatchcore.runtime.system import cpu_flags, give_back
 
 RANGE_IMAGES = 32
 OPERATORS = ["Conv", "Add", "Relu", "Clip", "MaxPool"]
@@ -49,7 +49,7 @@ def gains(graph: bytes) -> bool:
     depthwise = [node for node in convolutions if any(a.name == "group" and a.i > 1 for a in node.attribute)]
     if _multiplies_matrices(model) or len(depthwise) >= len(convolutions) / 4:
         return False
-    return "avx2" in _cpu_flags()
+    return "avx2" in cpu_flags()
 
 
 def quantised(backbone: Backbone, views: Iterable[Array]) -> Backbone:
@@ -115,10 +115,3 @@ def _readable(images: Sequence[ImageLike], view: View, roi: Roi | None) -> Itera
     for image in images:
         with suppress(ImageError):
             yield middle_view(image, view, roi)
-
-
-def _cpu_flags() -> set[str]:
-    with suppress(OSError):
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        return set(next((line for line in lines if line.startswith("flags")), "").split())
-    return set()

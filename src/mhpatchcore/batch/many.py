@@ -30,8 +30,7 @@ from mhpatchcore.inputs.places import SUFFIXES, suffix_of
 from mhpatchcore.inputs.sources import gather
 from mhpatchcore.model.file import load
 from mhpatchcore.report.drawing import screen_pixels
-from mhpatchcore.report.page import encoded, render_page
-from mhpatchcore.report.wording import Tile, percent, settings
+from mhpatchcore.report.page import Tile, encoded, percent, render_page, settings
 from mhpatchcore.runtime.files import write_text
 from mhpatchcore.runtime.urls import files_below, url_of
 

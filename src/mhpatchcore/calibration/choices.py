@@ -37,41 +37,26 @@ def choices(
     """The choices at some rates and at the one in use, smallest rate first; `defects` are scores of known ones."""
     if calibration.n == 0:
         return []
-    usual = [(rate, calibration.at_rate(rate).threshold, False) for rate in rates]
-    in_use = (calibration.expected_rate, calibration.threshold, True)
-    if calibration.by_hand is None:
-        in_use = (calibration.false_alarm, calibration.threshold, True)
-    others = [one for one in usual if one[0] != in_use[0]]
+    in_use = calibration.false_alarm if calibration.by_hand is None else calibration.expected_rate
+    thresholds = {rate: calibration.at_rate(rate).threshold for rate in rates} | {
+        in_use: calibration.threshold
+    }
     scores = None if defects is None else np.asarray(defects, np.float64)
-    return [
-        Choice(
-            rate,
-            threshold,
-            None if scores is None else int((scores > threshold).sum()),
-            None if scores is None else len(scores),
-            used,
-        )
-        for rate, threshold, used in sorted([*others, in_use])
-    ]
+    offered = []
+    for rate, threshold in sorted(thresholds.items()):
+        found, of = (None, None) if scores is None else (int((scores > threshold).sum()), len(scores))
+        offered.append(Choice(rate, threshold, found, of, rate == in_use))
+    return offered
 
 
 def better_choice(offered: Sequence[Choice]) -> Choice | None:
     """The choice that finds many more defects than the one in use at a larger rate; None where none does."""
     used = next((one for one in offered if one.in_use), None)
-    if used is None or not used.of or used.found is None:
+    if used is None or not used.of:
         return None
-    more = [
-        one
-        for one in offered
-        if one.false_alarm > used.false_alarm and (one.found or 0) - used.found > MUCH_MORE * used.of
-    ]
+    enough = (used.found or 0) + MUCH_MORE * used.of
+    more = [one for one in offered if one.false_alarm > used.false_alarm and (one.found or 0) > enough]
     return max(more, key=lambda one: one.found or 0, default=None)
-
-
-def has_long_tail(calibration: Calibration) -> bool:
-    """Whether the oddest good parts make the threshold much higher than the largest usual rate would have it."""
-    at_most = calibration.at_rate(USUAL_RATES[-1]).threshold
-    return calibration.n > 0 and calibration.threshold > LONG_TAIL * at_most
 
 
 def cautions(calibration: Calibration, odd: Mapping[str, float]) -> list[str]:
@@ -89,8 +74,8 @@ def cautions(calibration: Calibration, odd: Mapping[str, float]) -> list[str]:
             f"{names}{more}: far beyond all others ({max(odd.values()):.4g}), so parts like it are rejected; "
             "if it is a good part, give more like it, if not, take it out"
         )
-    if has_long_tail(calibration):
-        usual = USUAL_RATES[-1]
+    usual = USUAL_RATES[-1]
+    if calibration.n > 0 and calibration.threshold > LONG_TAIL * calibration.at_rate(usual).threshold:
         found.append(
             f"the tail is long: at {share(usual)} the threshold would be {calibration.at_rate(usual).threshold:.4g}; "
             "more good parts like the oddest ones bring it down"
@@ -113,17 +98,14 @@ def realised_note(calibration: Calibration, rejected: int, good: int) -> str:
     if calibration.n == 0 or good == 0:
         return ""
     expected = betabinom(good, *calibration.belief)
-    about = share(calibration.expected_rate)
-    said = f"{rejected} of {good} good parts are rejected, where about {about} were expected: "
     if expected.sf(rejected - 1) < BY_CHANCE:
-        return (
-            f"{said}they are unlike the images of the threshold; calibrate with further good parts like them"
-        )
-    if expected.cdf(rejected) < BY_CHANCE:
-        return (
-            f"{said}the images of the threshold vary more than these; a larger rate would find more defects"
-        )
-    return ""
+        why = "they are unlike the images of the threshold; calibrate with further good parts like them"
+    elif expected.cdf(rejected) < BY_CHANCE:
+        why = "the images of the threshold vary more than these; a larger rate would find more defects"
+    else:
+        return ""
+    about = share(calibration.expected_rate)
+    return f"{rejected} of {good} good parts are rejected, where about {about} were expected: {why}"
 
 
 def share(rate: float) -> str:

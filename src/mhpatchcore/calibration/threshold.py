@@ -1,9 +1,24 @@
 """A threshold from normal images alone, at a stated rate of false alarms.
 
 All calibration scores take part and none of them decides alone: the threshold is where a smooth tail through the
-highest of them reaches the rate (`tail.py`). For rates within the bulk of the scores it is their rank, as in
-split-conformal prediction. Fewer than FEWEST scores have no tail: the threshold is then the largest of them, which one
-of n + 1 good parts exceeds.
+highest of them reaches the rate. For rates within the bulk of the scores it is their rank, as in split-conformal
+prediction. Fewer than FEWEST scores have no tail: the threshold is then the largest of them, which one of n + 1 good
+parts exceeds.
+
+Of n scores the k highest, a fifth of them, exceed the next one, u, by y_1 ≤ … ≤ y_k. These excesses are taken to follow
+a generalised Pareto distribution (peaks over threshold), with shape and scale by probability-weighted moments (Hosking
+& Wallis 1987):
+
+    b0 = mean y,  b1 = mean (k − i)/(k − 1)·y_i         ξ̂ = 2 − b0/(b0 − 2·b1)
+    ξ = ξ̂·k/(k + PRIOR),  σ = b0·(1 − ξ)                so few scores cannot tell the shape: it is drawn to ξ = 0
+    ζ = ξ + 1/k                                          what σ leaves unknown makes the tail heavier
+    P(score > x) = k/n·(1 + ζ·(x − u)/σ)^(−1/ζ)
+
+The term 1/k is exact for ξ = 0, where b0 of k excesses predicts the next one: P(y > x) = (1 + x/(k·b0))^(−k). It lets
+five images and five hundred keep the same promise.
+
+An image that lies far beyond the tail of all others is *odd*: a lint fibre, a reflection. It takes no part in the tail,
+which it would stretch for everyone, but it will come again: it counts in the rate.
 """
 
 from __future__ import annotations
@@ -16,17 +31,23 @@ from math import ceil, inf, isfinite
 import numpy as np
 
 from mhpatchcore.calibration.deciding_patches import DecidingPatches
-from mhpatchcore.calibration.tail import FEWEST, fit_tail
 from mhpatchcore.errors import UserError
-from mhpatchcore.runtime.arrays import Floats, Indices
+from mhpatchcore.runtime.arrays import Doubles, Floats, Indices
 
-MOST_DECIDING = (
-    100  # images whose deciding patches a model keeps: those of the tail, which make the threshold
-)
+MOST_DECIDING = 100  # images whose deciding patches a model keeps: those that make the threshold
 NINE_OF_TEN = (0.05, 0.95)
 NOTHING = 1e-4  # a rate that no line could tell from none
 LIKENESS_SHARE = 0.1  # of the false alarms is left for good parts that look like a known defect
 MOST_KNOWN = 300  # images: what comes later differs from them by more than chance, however many they are
+
+# the tail
+SHARE, LEAST = 0.2, 10  # of the scores make the tail, and at least so many, but never more than half
+PRIOR = 60.0  # excesses that the shape 0 counts for
+MOST_XI = 0.5  # beyond it variances do not exist, and no data set measured had more
+FEWEST = 4  # scores that have a tail
+STRAIGHT = 1e-6  # a shape that is zero but for rounding
+# an image is odd if the others' tail gives a score like its own to one of so many sets of as many images
+ODD, FEWEST_FOR_ODD, MOST_ODD = 20, 20, 0.02
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,18 +129,19 @@ class Calibration:
     def likeness_limit(self, likenesses: Floats) -> tuple[float, float]:
         """How like a known defect a part has to be to be rejected for that, and the score that it has to reach.
 
-        `likenesses` (d,) are those of the images with deciding patches. They are the ones with the highest scores, and
-        say nothing of parts that score lower: such parts pass. Of all good parts, those above both limits are the share
-        that the threshold leaves of the expected rate.
+        `likenesses` (d,) are those of the images with deciding patches. Where these are not all, they are the ones with
+        the highest scores, and say nothing of parts that score lower. Of all good parts, those above both limits are
+        the share that the threshold leaves of the expected rate.
         """
-        least_score = float(self.scores[len(self.deciding) - 1])
+        kept = len(self.deciding)
+        least_score = float(self.scores[kept - 1]) if kept < self.n else -inf
         reached = float((self.scores >= least_score).mean())
         rate = self.for_likeness * self.expected_rate / reached
         return threshold_at(1 + np.asarray(likenesses, np.float32), min(rate, 0.5)) - 1, least_score
 
     def at_rate(self, false_alarm: float) -> Calibration:
         """The same scores at another rate: no refit needed."""
-        return replace(self, false_alarm=_checked(false_alarm), by_hand=None)
+        return replace(self, false_alarm=false_alarm, by_hand=None)
 
     def at_threshold(self, threshold: float) -> Calibration:
         """The same scores with a threshold that somebody has set."""
@@ -158,7 +180,7 @@ def calibrate(
     kept = [i for i in falling if i < len(deciding) and deciding[i] is not None][:MOST_DECIDING]
     order = [*kept, *(i for i in falling if i not in set(kept))]
     patches = tuple(one for i in kept if (one := deciding[i]) is not None)
-    return Calibration(scores[order], peaks[order], _checked(false_alarm), method, patches)
+    return Calibration(scores[order], peaks[order], false_alarm, method, patches)
 
 
 def both_methods(*methods: str) -> str:
@@ -198,7 +220,54 @@ def _ranked(scores: Floats, rate: float) -> float:
     return float(np.sort(scores)[min(ceil((n + 1) * (1 - rate) - 1e-9), n) - 1]) if n else inf
 
 
-def _checked(false_alarm: float) -> float:
-    if not 0 < false_alarm < 1:
-        raise UserError(f"a false-alarm rate lies between 0 and 1, not {false_alarm}; for example 0.01")
-    return false_alarm
+@dataclass(frozen=True)
+class Tail:
+    """A generalised Pareto tail above u, which a share of all scores exceed; `odd` of them, included, are left out."""
+
+    u: float
+    sigma: float
+    zeta: float
+    share: float
+    odd: float = 0.0
+
+    def threshold(self, rate: float) -> float:
+        """The score that good parts exceed at a rate below `share`, odd ones included.
+
+        Where odd images alone take more than half of the rate, the rest keep half of it, and the rate is exceeded.
+
+        >>> round(Tail(10.0, 2.0, 0.0, 0.2).threshold(0.2 / np.e), 6)
+        12.0
+        """
+        p = max(rate - self.odd, rate / 2) / self.share
+        if abs(self.zeta) < STRAIGHT:
+            return float(self.u - self.sigma * np.log(p))
+        return float(self.u + self.sigma / self.zeta * (p**-self.zeta - 1))
+
+    def rate(self, score: float) -> float:
+        """The share of good parts that exceed a score above u."""
+        above = (score - self.u) / max(self.sigma, 1e-300)
+        straight = abs(self.zeta) < STRAIGHT
+        p = np.exp(-above) if straight else max(1 + self.zeta * above, 0.0) ** (-1 / self.zeta)
+        return float(self.odd + self.share * p)
+
+
+def fit_tail(scores: Floats) -> Tail:
+    """The tail of at least FEWEST scores (n,), without those that are odd."""
+    x: Doubles = np.sort(np.asarray(scores, np.float64))
+    n = len(x)
+    most = max(1, int(MOST_ODD * n)) if n >= FEWEST_FOR_ODD else 0
+    odd = next((k for k in range(most, 0, -1) if x[n - k] > _fit(x[: n - k]).threshold(1 / (ODD * n))), 0)
+    tail = _fit(x[: n - odd])
+    return Tail(tail.u, tail.sigma, tail.zeta, tail.share * (n - odd) / n, odd / n)
+
+
+def _fit(x: Doubles) -> Tail:
+    """The tail of rising scores (n,)."""
+    n = len(x)
+    k = min(max(LEAST, round(SHARE * n)), n // 2)
+    u, y = float(x[n - k - 1]), x[n - k :] - x[n - k - 1]
+    b0 = float(y.mean())
+    b1 = float(((k - np.arange(1, k + 1)) / (k - 1) * y).mean())
+    xi = 2 - b0 / (b0 - 2 * b1) if b0 > 2 * b1 else MOST_XI
+    xi = float(np.clip(xi, -MOST_XI, MOST_XI)) * k / (k + PRIOR)
+    return Tail(u, b0 * (1 - xi), xi + 1 / k, k / n)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,12 +14,13 @@ from mhpatchcore.cli.facts import by, when
 from mhpatchcore.cli.paths import given_images
 from mhpatchcore.deploy.inbox import Inbox, Part, Said
 from mhpatchcore.deploy.inbox.journal import Change
-from mhpatchcore.deploy.inbox.proposals import Effect, Preview, Request, accept, file_name, loaded, propose
+from mhpatchcore.deploy.inbox.proposals import Effect, Preview, Request, accept, loaded, propose, write_image
 from mhpatchcore.deploy.inbox.versions import Version, recover, versions
 from mhpatchcore.errors import UserError
 from mhpatchcore.inputs.sources import list_images
 from mhpatchcore.model.file import check_file
-from mhpatchcore.runtime.files import atomic_path, write_csv
+from mhpatchcore.runtime.files import write_csv
+from mhpatchcore.runtime.system import account_name
 
 EXPORTED = (
     *("id", "file", "label", "part", "name", "score", "threshold", "verdict", "who", "at", "note"),
@@ -61,11 +60,7 @@ class Signed:
 
     @property
     def facts(self) -> dict[str, Any]:
-        who = self.who
-        try:
-            who = getpass.getuser() if who is None else who
-        except (KeyError, OSError):  # a container may run under a number without a name
-            who = str(os.getuid())
+        who = account_name() if self.who is None else self.who
         return {"who": who, "note": self.note or ""}
 
 
@@ -147,10 +142,8 @@ def export(
     """Write all labelled images into a folder, as `fit`, `evaluate` and `calibrate` take them."""
     inbox, rows = box.open(), []
     for one in reversed(inbox.parts(box.model.stem)):
-        file = Path(one.label) / file_name(one)
-        with atomic_path(output / file) as temporary:
-            temporary.write_bytes(inbox.image(one.id))
-        rows.append(asdict(one) | {"file": file.as_posix()})
+        file = write_image(inbox, one, output / one.label)
+        rows.append(asdict(one) | {"file": file.relative_to(output).as_posix()})
     write_csv(output / "labels.csv", EXPORTED, rows)
     return Answer(rows, [f"{output}: {counted(len(rows), 'image')} and labels.csv"])
 
@@ -229,7 +222,7 @@ def _changed(
     done = f"{model} is written; `mhpatchcore inbox undo {model}` takes it back"
     if not write:
         done = f"not written; `mhpatchcore inbox {action} {model}` does it"
-    facts = proposal.preview.to_json() | {"model": str(model), "written": write, "sha256": sha256}
+    facts = asdict(proposal.preview) | {"model": str(model), "written": write, "sha256": sha256}
     return Answer(facts, [*_preview_lines(proposal.preview), done])
 
 
@@ -260,9 +253,9 @@ def undo(box: Box, version: int = options.argument(VERSION, None), *, signed: Si
 def _preview_lines(preview: Preview) -> Iterator[str]:
     """What a change would do to every labelled part, and to the threshold."""
     yield from map(_effect_line, preview.effects)
-    counts = preview.to_json()
-    good, defects = counts["good"], counts["defects"]
-    lost = (f"{one.name} ({one.id}) would no longer be caught" for one in preview.lost)
+    good, defects = preview.good, preview.defects
+    gone = [one for one in preview.effects if one.id in preview.lost]
+    lost = (f"{one.name} ({one.id}) would no longer be caught" for one in gone)
     yield from labelled(
         ("learns", counted(preview.new_images, "good part") if preview.action == "learn" else ""),
         ("goes back", "" if preview.version is None else f"to version {preview.version}"),
@@ -271,10 +264,10 @@ def _preview_lines(preview: Preview) -> Iterator[str]:
             f"{preview.threshold_before:.4g} → {preview.threshold_after:.4g}, "
             f"about {preview.rate_before:.2%} → {preview.rate_after:.2%} of good parts exceed it",
         ),
-        ("good parts", f"{good['right_before']} → {good['right_after']} of {good['parts']} pass"),
+        ("good parts", f"{good.right_before} → {good.right_after} of {good.parts} pass"),
         (
             "defects",
-            [f"{defects['right_before']} → {defects['right_after']} of {defects['parts']} are caught", *lost],
+            [f"{defects.right_before} → {defects.right_after} of {defects.parts} are caught", *lost],
         ),
     )
 

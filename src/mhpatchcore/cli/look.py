@@ -14,9 +14,8 @@ from mhpatchcore.config import SEEN, THRESHOLD, Config
 from mhpatchcore.inputs.checks import Suggestion, normals_among
 from mhpatchcore.inputs.sources import gather
 from mhpatchcore.inputs.window import Window
-from mhpatchcore.inspection.look import Look
+from mhpatchcore.inspection.look import Look, suggestions
 from mhpatchcore.inspection.look import look as looked_at
-from mhpatchcore.inspection.suggestions import shown_by_a_pixel, suggestions
 
 NAMED = 3
 
@@ -56,13 +55,13 @@ def _lines(found: Look, suggested: Sequence[Suggestion], report: Path | None) ->
     window = found.config.window
     views = ", ".join(map(str, found.config.sizes))
     groups = [", ".join(group[:NAMED]) + _more(len(group)) for group in found.duplicates]
-    broken = [one.why for one in found.broken]
+    broken = list(found.broken.values())
     yield f"{found.source}: {counted(len(found.images), 'image')}"
     yield from labelled(
         ("size", _most(Counter({f"{w} × {h}": n for (h, w), n in found.sizes.items()}))),
         ("kind", _most(found.kinds)),
         ("values", window.note if isinstance(window, Window) else str(window)),
-        ("views", f"{views}: a pixel of the finest shows {shown_by_a_pixel(found)}"),
+        ("views", f"{views}: a pixel of the finest shows {found.shown_by_a_pixel}"),
         ("duplicates", _first(groups, "further group")),
         ("broken", _first(broken, "further image")),
     )

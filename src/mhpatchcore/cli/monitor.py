@@ -64,9 +64,10 @@ def monitor(
     drift = compare(scores, detector.calibration, known, significance)
     camera = camera_drift(np.array([one.measures for one in now]), learnt, significance)
     if plot is not None:
-        from mhpatchcore.report.drift import write_plot
+        from mhpatchcore.report.figures import drift_figure, write_plot
 
-        write_plot(plot, scores, before, drift, _pictures(detector, camera, now[-1].image))
+        pictures = _pictures(detector, camera, now[-1].image)
+        write_plot(plot, drift_figure(scores, before, drift, pictures))
     facts = drift.to_json() | {"camera": camera.to_json(), "plot": plot and str(plot)}
     lines = [
         drift.verdict,

@@ -26,8 +26,7 @@ from mhpatchcore.inputs.sources import content_hash
 from mhpatchcore.inputs.views import Geometry
 from mhpatchcore.model.value import Model
 from mhpatchcore.result import Result
-from mhpatchcore.runtime.arrays import Mask
-from mhpatchcore.scoring.maps import ViewScores
+from mhpatchcore.runtime.arrays import Floats, Mask
 
 NAMED = 3  # of the images that were left out, in a line about them
 
@@ -50,14 +49,6 @@ class Judged:
 
 
 Watch = Callable[[Sample, Result, Judged], None]
-
-
-@dataclass(frozen=True)
-class Tested:
-    """A data set without the test images that the model has learnt from, and these."""
-
-    dataset: Dataset
-    left_out: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -94,9 +85,8 @@ class Evaluation:
     @property
     def misses(self) -> list[Judged]:
         """Anomalous images below the threshold, worst first."""
-        return sorted(
-            (j for j in self.images if j.is_anomalous and j.flagged is False), key=lambda j: j.score
-        )
+        missed = (j for j in self.images if j.is_anomalous and j.flagged is False)
+        return sorted(missed, key=lambda j: j.score)
 
     @property
     def rejected(self) -> list[Judged]:
@@ -116,22 +106,21 @@ class Evaluation:
         return len(self.rejected) / self.image.n_anomalous if judged else nan
 
     @property
-    def false_alarm_share(self) -> float:
-        """The share of the good parts that the threshold rejects; NaN without a threshold or a good part."""
-        judged = self.has_threshold and self.image.n_normal
-        return len(self.false_alarms) / self.image.n_normal if judged else nan
-
-    @property
     def stated_rate(self) -> float | None:
         """The false-alarm rate that the threshold was set for; None if it is not known."""
         return next((choice.false_alarm for choice in self.choices if choice.in_use), None)
 
     def summary(self) -> dict[str, Any]:
+        metrics = {"image": self.image, "pixel": self.pixel}
+        metrics |= {"whole_pixel": self.whole_pixel} if self.cropped else {}
         return {
             "dataset": self.name,
-            **_prefixed("image", self.image),
-            **_prefixed("pixel", self.pixel),
-            **_prefixed("whole_pixel", self.whole_pixel if self.cropped else None),
+            **{
+                f"{of}_{name}": value
+                for of, one in metrics.items()
+                if one
+                for name, value in vars(one).items()
+            },
             "threshold": self.threshold,
             "stated_false_alarm_rate": self.stated_rate,
             "found_share": self.found_share,
@@ -143,20 +132,29 @@ class Evaluation:
         }
 
 
-def unseen(dataset: Dataset, model: Model) -> Tested:
-    """The data set without what the model has learnt from; refused if nothing good or nothing defective remains."""
+def unseen(dataset: Dataset, model: Model) -> tuple[Dataset, tuple[Path, ...]]:
+    """The data set without the test images that the model has learnt from, and these.
+
+    Refused if nothing good or nothing defective remains.
+    """
     learnt = {one for one in model.hashes if one}
-    known = {sample.path for sample in dataset.test if _content(sample.path) in learnt}
+    known = tuple(sorted(sample.path for sample in dataset.test if _content(sample.path) in learnt))
+    if not known:
+        return dataset, ()
     test = tuple(sample for sample in dataset.test if sample.path not in known)
-    for anomalous, kind in ((False, "good"), (True, "defective")):
-        before = [sample for sample in dataset.test if sample.is_anomalous == anomalous]
-        if before and all(sample.path in known for sample in before):
+    for anomalous, kind, folder in ((False, "good", "good"), (True, "defective", "defect")):
+        n = sum(sample.is_anomalous == anomalous for sample in dataset.test)
+        if n and not any(sample.is_anomalous == anomalous for sample in test):
             raise UserError(
-                f"the model has learnt from all {len(before)} {kind} test images of {dataset.name}, so they cannot "
-                f"test it: put {kind} parts that it has not seen in a folder of their own and name it, "
-                f"`{'defect' if anomalous else 'good'}=NAME`"
+                f"the model has learnt from all {n} {kind} test images of {dataset.name}, so they cannot test it: put "
+                f"{kind} parts that it has not seen in a folder of their own and name it, `{folder}=NAME`"
             )
-    return Tested(replace(dataset, test=test), tuple(sorted(known)))
+    names = ", ".join(map(str, known[:NAMED])) + (
+        f" and {len(known) - NAMED} others" if len(known) > NAMED else ""
+    )
+    images = f"{len(known)} test image{'s' if len(known) > 1 else ''}"
+    note = f"{images} left out, because the model has learnt from them: {names}"
+    return replace(dataset, test=test, problems=(note, *dataset.problems)), known
 
 
 def evaluate(
@@ -171,24 +169,24 @@ def evaluate(
 
     With `skip_broken` images that cannot be read are listed as problems and left out.
     """
-    tested, problems = unseen(dataset, detector.model), list[str]()
-    on_error = (lambda error: problems.append(str(error))) if skip_broken else None
-    results = detector.score_many([sample.path for sample in tested.dataset.test], workers, on_error)
+    (tested, left_out), broken = unseen(dataset, detector.model), list[str]()
+    on_error = (lambda error: broken.append(str(error))) if skip_broken else None
+    results = detector.score_many([sample.path for sample in tested.test], workers, on_error)
     evaluation = judge(detector, tested, results, watch, progress)
-    return replace(evaluation, problems=(*evaluation.problems, *problems))
+    return replace(evaluation, left_out=left_out, problems=(*evaluation.problems, *broken))
 
 
 def judge(
     detector: Detector,
-    tested: Tested,
+    dataset: Dataset,
     results: Iterable[Result | None],
     watch: Watch | None = None,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Evaluation:
     """The metrics of results, one for each test image in order; None is an image that could not be read."""
-    dataset = tested.dataset
-    judged, problems = [], [*_about_left_out(tested), *dataset.problems]
-    pixels = Pixels(PixelMetrics(), PixelMetrics() if detector.config.resize is not None else None)
+    judged, problems = list[Judged](), list(dataset.problems)
+    cropped = detector.config.resize is not None
+    whole_pixels, view_pixels = PixelMetrics(), PixelMetrics()
     for done, (sample, result) in enumerate(zip(dataset.test, results, strict=True), start=1):
         if result is not None:
             truth = None
@@ -197,7 +195,9 @@ def judge(
             except ImageError as error:
                 problems.append(str(error))
             if truth is not None:
-                pixels.update(result, truth)
+                whole_pixels.update(result.map, truth)
+                if cropped:
+                    view_pixels.update(*_as_the_model_sees(result, truth))
             located = is_located(result, truth) if sample.is_anomalous and truth is not None else None
             flagged = None if result.verdict == "no threshold" else result.is_rejected
             facts = (result.score, flagged, result.p_value)
@@ -209,41 +209,31 @@ def judge(
     if not judged:
         raise ImageError(f"there is no test image in {dataset.name} that can be read: check the folder")
     good = [j for j in judged if not j.is_anomalous]
+    whole = whole_pixels.result() if dataset.has_masks else None
     return Evaluation(
         name=dataset.name,
         images=tuple(judged),
         image=image_metrics([j.is_anomalous for j in judged], [j.score for j in judged]),
-        pixel=(pixels.views or pixels.whole).result() if dataset.has_masks else None,
-        whole_pixel=pixels.whole.result() if dataset.has_masks else None,
-        cropped=pixels.views is not None,
+        pixel=view_pixels.result() if dataset.has_masks and cropped else whole,
+        whole_pixel=whole,
+        cropped=cropped,
         threshold=detector.threshold,
         problems=tuple(problems),
-        left_out=tested.left_out,
         choices=tuple(choices(detector.calibration, [j.score for j in judged if j.is_anomalous])),
         realised=realised_note(detector.calibration, sum(bool(j.flagged) for j in good), len(good)),
     )
-
-
-@dataclass(frozen=True)
-class Pixels:
-    """Counts pixels of whole images and, where the model sees a crop, those of views."""
-
-    whole: PixelMetrics
-    views: PixelMetrics | None
-
-    def update(self, result: Result, truth: Mask) -> None:
-        """Count an image, of which truth (H, W) says where the defect is."""
-        self.whole.update(result.map, truth)
-        if self.views is not None:
-            view = _largest(result)
-            heat = result.map_over(view.geometry.box, *view.size)
-            self.views.update(heat, mask_of_view(truth, view.geometry, *view.size))
 
 
 def is_located(result: Result, truth: Mask) -> bool:
     """Whether the predicted segmentation or the peak of the map lies on the defect, truth (H, W)."""
     at_peak = truth.ravel()[int(result.map.argmax())]
     return bool(at_peak or (result.mask & truth).any())
+
+
+def _as_the_model_sees(result: Result, truth: Mask) -> tuple[Floats, Mask]:
+    """Map and truth of the view that shows most of the image; of equal ones the finest."""
+    view = max(result.views, key=lambda view: (view.geometry.bottom - view.geometry.top, view.size))
+    return result.map_over(view.geometry.box, *view.size), mask_of_view(truth, view.geometry, *view.size)
 
 
 def mask_of_view(mask: Mask, where: Geometry, height: int, width: int) -> Mask:
@@ -255,23 +245,16 @@ def mask_of_view(mask: Mask, where: Geometry, height: int, width: int) -> Mask:
     rows = where.top + (np.arange(height) + 0.5) * (where.bottom - where.top) / height
     columns = where.left + (np.arange(width) + 0.5) * (where.right - where.left) / width
     # a place between two pixels belongs to the second, however it was rounded
-    seen: Mask = mask[np.ix_((rows + 1e-9).astype(int), (columns + 1e-9).astype(int))]
-    return seen
-
-
-def _largest(result: Result) -> ViewScores:
-    """The view that shows most of the image; of equal ones the finest."""
-    return max(result.views, key=lambda view: (view.geometry.bottom - view.geometry.top, view.size))
+    return np.asarray(mask[np.ix_((rows + 1e-9).astype(int), (columns + 1e-9).astype(int))])
 
 
 def _truth(sample: Sample, result: Result) -> Mask | None:
     """Where the defect is; nowhere on a normal image; None where an anomalous image has no mask."""
-    size = result.size
     if not sample.is_anomalous:
-        return np.zeros(size, bool)
+        return np.zeros(result.size, bool)
     if sample.mask is None:
         return None
-    mask = read_mask(sample.mask, *size)
+    mask = read_mask(sample.mask, *result.size)
     if not mask.any():
         raise ImageError(f"mask {sample.mask} of a defective image marks nothing; replace or remove it")
     return mask
@@ -282,15 +265,3 @@ def _content(path: Path) -> str:
         return content_hash(path)
     except ImageError:
         return ""  # scoring it says what is wrong with it
-
-
-def _about_left_out(tested: Tested) -> list[str]:
-    if not tested.left_out:
-        return []
-    n, rest = len(tested.left_out), len(tested.left_out) - NAMED
-    names = ", ".join(map(str, tested.left_out[:NAMED])) + (f" and {rest} others" if rest > 0 else "")
-    return [f"{n} test image{'s' if n > 1 else ''} left out, because the model has learnt from them: {names}"]
-
-
-def _prefixed(prefix: str, metrics: ImageMetrics | PixelScores | None) -> dict[str, Any]:
-    return {} if metrics is None else {f"{prefix}_{name}": value for name, value in asdict(metrics).items()}

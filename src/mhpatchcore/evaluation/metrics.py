@@ -27,15 +27,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import nan
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mhpatchcore.runtime.arrays import Doubles, Mask
+from mhpatchcore.runtime.arrays import Doubles
 
 FPR_LIMIT = 0.3  # AUPRO integrates up to this false positive rate, as the MVTec evaluation does
 BINS = 1 << 20
+Curve = tuple[Doubles, Doubles, Doubles]
 
 
 @dataclass(frozen=True)
@@ -67,22 +68,6 @@ class F1Max(NamedTuple):
     threshold: float
 
 
-class RocCurve(NamedTuple):
-    """Points (k,) from (0, 0) to (1, 1) at falling thresholds, of which the first is infinite."""
-
-    false_positive_rate: Doubles
-    true_positive_rate: Doubles
-    thresholds: Doubles
-
-
-class PrecisionRecallCurve(NamedTuple):
-    """Precision and recall (k + 1,) at rising thresholds (k,), closed by the point precision 1, recall 0."""
-
-    precision: Doubles
-    recall: Doubles
-    thresholds: Doubles
-
-
 def image_metrics(labels: ArrayLike, scores: ArrayLike) -> ImageMetrics:
     """All image-level figures of labels (n,) and scores (n,)."""
     figures = auroc(labels, scores), average_precision(labels, scores), f1_max(labels, scores).value
@@ -92,38 +77,14 @@ def image_metrics(labels: ArrayLike, scores: ArrayLike) -> ImageMetrics:
 
 def auroc(labels: ArrayLike, scores: ArrayLike) -> float:
     """The chance that an anomalous image scores above a normal one, ties counting half."""
-    from sklearn.metrics import roc_auc_score
-
-    given = _both_classes(labels, scores)
-    return nan if given is None else float(roc_auc_score(*given))
-
-
-def auroc_error(labels: ArrayLike, scores: ArrayLike, draws: int = 500, seed: int = 0) -> float:
-    """The sampling error of AUROC: its standard deviation over bootstrap draws of the normal and the anomalous images.
-
-    >>> auroc_error([False, True] * 50, [0.0, 1.0] * 50)
-    0.0
-    """
-    given = _both_classes(labels, scores)
-    if given is None:
-        return nan
-    is_anomalous, score = given
-    pairs = (np.sign(score[is_anomalous][:, None] - score[~is_anomalous]) + 1) / 2
-    rows, columns = pairs.shape
-    rng = np.random.default_rng(seed)
-    drawn = (
-        pairs[rng.integers(rows, size=rows)][:, rng.integers(columns, size=columns)].mean()
-        for _ in range(draws)
-    )
-    return float(np.std(list(drawn), ddof=1))
+    value = _of_both_classes("roc_auc_score", labels, scores)
+    return nan if value is None else float(value)
 
 
 def average_precision(labels: ArrayLike, scores: ArrayLike) -> float:
     """Precision averaged over the recall steps, Σ (Rₖ - Rₖ₋₁) Pₖ, without interpolation."""
-    from sklearn.metrics import average_precision_score
-
-    given = _both_classes(labels, scores)
-    return nan if given is None else float(average_precision_score(*given))
+    value = _of_both_classes("average_precision_score", labels, scores)
+    return nan if value is None else float(value)
 
 
 def f1_max(labels: ArrayLike, scores: ArrayLike) -> F1Max:
@@ -135,29 +96,39 @@ def f1_max(labels: ArrayLike, scores: ArrayLike) -> F1Max:
     curve = roc_curve(labels, scores)
     if curve is None:
         return F1Max(nan, nan)
+    false_positive_rate, true_positive_rate, thresholds = curve
     n_anomalous = np.count_nonzero(labels)
     # Whole counts, so that equal ratios compare equal and the choice of threshold is not left to rounding.
-    tp = np.rint(curve.true_positive_rate * n_anomalous)
-    fp = np.rint(curve.false_positive_rate * (np.size(labels) - n_anomalous))
+    tp = np.rint(true_positive_rate * n_anomalous)
+    fp = np.rint(false_positive_rate * (np.size(labels) - n_anomalous))
     f1 = 2 * tp / (tp + fp + n_anomalous)
     best = int(np.argmax(f1))
-    return F1Max(float(f1[best]), float(curve.thresholds[best]))
+    return F1Max(float(f1[best]), float(thresholds[best]))
 
 
-def roc_curve(labels: ArrayLike, scores: ArrayLike) -> RocCurve | None:
-    """The ROC curve without the points that lie on a straight line between their neighbours."""
+def roc_curve(labels: ArrayLike, scores: ArrayLike) -> Curve | None:
+    """False and true positive rates (k,) from (0, 0) to (1, 1) at falling thresholds, of which the first is infinite.
+
+    Points on a straight line between their neighbours are left out.
+    """
+    curve: Curve | None = _of_both_classes("roc_curve", labels, scores)
+    return curve
+
+
+def precision_recall_curve(labels: ArrayLike, scores: ArrayLike) -> Curve | None:
+    """Precision and recall (k + 1,) at rising thresholds (k,), closed by the point precision 1, recall 0."""
+    curve: Curve | None = _of_both_classes("precision_recall_curve", labels, scores)
+    return curve
+
+
+def _of_both_classes(name: str, labels: ArrayLike, scores: ArrayLike) -> Any:
+    """A metric of scikit-learn; None if there are images of one class alone."""
     from sklearn import metrics
 
-    given = _both_classes(labels, scores)
-    return None if given is None else RocCurve(*metrics.roc_curve(*given))
-
-
-def precision_recall_curve(labels: ArrayLike, scores: ArrayLike) -> PrecisionRecallCurve | None:
-    """Precision and recall at every distinct score."""
-    from sklearn import metrics
-
-    given = _both_classes(labels, scores)
-    return None if given is None else PrecisionRecallCurve(*metrics.precision_recall_curve(*given))
+    is_anomalous, score = np.asarray(labels, dtype=bool), np.asarray(scores, dtype=np.float64)
+    if is_anomalous.shape != score.shape or score.ndim != 1:
+        raise ValueError(f"labels {is_anomalous.shape}, scores {score.shape}: not vectors of the same length")
+    return getattr(metrics, name)(is_anomalous, score) if 0 < is_anomalous.sum() < is_anomalous.size else None
 
 
 def macro_average(values: Iterable[float]) -> float:
@@ -177,21 +148,9 @@ def image_weighted_mean(values: ArrayLike, counts: ArrayLike) -> float:
     0.8
     """
     value, count = np.asarray(values, dtype=np.float64), np.asarray(counts, dtype=np.float64)
-    if value.shape != count.shape or value.ndim != 1:
-        raise ValueError(f"values {value.shape} and counts {count.shape} must be vectors of the same length")
     known = ~np.isnan(value)
     total = count[known].sum()
     return float(value[known] @ count[known] / total) if total > 0 else nan
-
-
-def _both_classes(labels: ArrayLike, scores: ArrayLike) -> tuple[Mask, Doubles] | None:
-    """Labels and scores as arrays; None if there are images of one class alone."""
-    is_anomalous, score = np.asarray(labels, dtype=bool), np.asarray(scores, dtype=np.float64)
-    if is_anomalous.shape != score.shape or score.ndim != 1:
-        raise ValueError(
-            f"labels {is_anomalous.shape} and scores {score.shape} must be vectors of the same length"
-        )
-    return (is_anomalous, score) if is_anomalous.any() and not is_anomalous.all() else None
 
 
 class PixelMetrics:
@@ -204,9 +163,8 @@ class PixelMetrics:
         self._n_images = self._n_regions = 0
         self._range = (2**32, 0)
         self._shift = self._first = 0
-        self._bins = np.zeros(
-            (3, BINS)
-        )  # normal pixels, anomalous ones, and these by the size of their regions
+        # normal pixels, anomalous ones, and these by the size of their regions
+        self._bins = np.zeros((3, BINS))
 
     def update(self, anomaly_map: ArrayLike, mask: ArrayLike) -> Self:
         """Count one image: anomaly_map (H, W), compared in float32, and mask (H, W), True on defects."""

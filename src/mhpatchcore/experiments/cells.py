@@ -1,8 +1,8 @@
 """A grid of cells, each of which fits a configuration on a data set, evaluates it, and records quality and cost.
 
-A cell runs as `python -m mhpatchcore.experiments.cells SPEC.json RESULT.json FOLDER`, in a process of its own, so that
-peak memory belongs to this cell alone. The verdicts on all images and the cell's figures go into FOLDER, after
-everything has been measured. What has run is kept, and a cell that fails does not stop the others.
+A cell runs as `python -m mhpatchcore.experiments.cells FOLDER`, which reads its specification and prints its row, in a
+process of its own, so that peak memory belongs to this cell alone. The verdicts on all images and the cell's figures go
+into FOLDER, after everything has been measured. What has run is kept, and a cell that fails does not stop the others.
 
 `fit_seconds` is t_fit of the paper, which knows no threshold: the time of calibration stands beside it. Images are
 scored twice, alone and with their maps, so that both times are those of a whole run.
@@ -16,19 +16,19 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isnan
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from mhpatchcore import __version__
 from mhpatchcore.config import Config
 from mhpatchcore.errors import UserError
 from mhpatchcore.inputs.datasets import Dataset, load_dataset
+from mhpatchcore.inputs.files import states_of
 from mhpatchcore.runtime.files import write_csv, write_text
 
 if TYPE_CHECKING:  # a cell loads it itself; planning a grid does not need it
@@ -41,7 +41,7 @@ CELL = ("dataset", "preset", "backbone", "n_train")
 PHASE = ("name", "wall_seconds", "cpu_seconds", "peak_rss", "items", "items_per_second", "bytes_stored")
 TEXT = ("dataset", "preset", "backbone", "weights_sha256", "version", "name")
 MS = 1000.0
-Out = TypeVar("Out")
+PICTURES = 24  # on the page about a cell
 
 
 @dataclass(frozen=True)
@@ -64,9 +64,9 @@ class CellSpec:
 
     @property
     def name(self) -> str:
-        parts = [Path(self.data).name, self.preset, f"n{self.train}" if self.train else ""]
         grown = f"grown-{'-'.join(map(str, self.grown))}" if self.grown else ""
-        return "--".join(part for part in (*parts, grown) if part)
+        parts = (Path(self.data).name, self.preset, f"n{self.train}" if self.train else "", grown)
+        return "--".join(filter(None, parts))
 
     @property
     def before(self) -> CellSpec | None:
@@ -82,13 +82,14 @@ class CellSpec:
 
         Files are known by their place in the data set, size and time of change: contents take too long to read.
         """
-        dataset, root = self.dataset(), Path(self.data)
+        dataset = self.dataset()
         masks = [sample.mask for sample in dataset.test if sample.mask is not None]
         files = [*dataset.train, *(sample.path for sample in dataset.test), *masks]
+        places = [os.path.relpath(path, self.data) for path in files]
         content = {
-            "files": [(os.path.relpath(path, root), *_state(path)) for path in files],
+            "files": list(zip(places, states_of(files), strict=True)),
             "config": self.config.to_json(),
-            "weights": self.weights and [Path(self.weights).name, *_state(Path(self.weights))],
+            "weights": self.weights and [Path(self.weights).name, *states_of([self.weights])],
             "version": __version__,
         } | ({"grown": self.grown} if self.grown else {})
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
@@ -102,12 +103,7 @@ class CellSpec:
         return CellSpec(**{**fields, **parts})
 
 
-def _state(path: Path) -> tuple[int, int]:
-    state = path.stat()
-    return state.st_size, state.st_mtime_ns
-
-
-def run_cell(spec: CellSpec, folder: Path) -> dict[str, Any]:
+def run_cell(spec: CellSpec, folder: Path) -> Row:
     """Fit, score, evaluate, write verdicts and figures below `folder`; one row of results."""
     from mhpatchcore.detector import Detector
     from mhpatchcore.evaluation.evaluate import judge, unseen
@@ -130,26 +126,44 @@ def run_cell(spec: CellSpec, folder: Path) -> dict[str, Any]:
     fit_seconds = time.perf_counter() - started
     calibration_seconds = sum(phase.wall_seconds for phase in telemetry.phases if phase.name == "calibrate")
     fit_peak = telemetry.peak_rss
-    tested = unseen(dataset, detector.model)
-    paths = [sample.path for sample in tested.dataset.test]
+    tested, _ = unseen(dataset, detector.model)
+    paths = [sample.path for sample in tested.test]
     deque(detector.score_many(paths[:1]))  # what is made with the first image is no image's time
     with telemetry.phase("score") as measured:
         results: deque[Result | None] = deque(detector.score_many(paths))
         measured.items = len(paths)
     infer_seconds = telemetry.phases[-1].wall_seconds
     with telemetry.phase("score and map") as measured:
-        measured.items = sum(
-            result is not None and result.map.size > 0 for result in detector.score_many(paths)
-        )
+        drawn = (result is not None and result.map.size > 0 for result in detector.score_many(paths))
+        measured.items = sum(drawn)
     map_seconds = telemetry.phases[-1].wall_seconds
     peak = telemetry.peak_rss
+    # matplotlib comes in here: the memory it takes is not the detector's
+    from mhpatchcore.experiments.showing import write_figures, write_verdicts
+    from mhpatchcore.report.evaluation import Gallery, render
+
+    gallery = Gallery((sample.kind for sample in tested.test if sample.is_anomalous), PICTURES)
     # Metrics come after it: over pixels they take longer than the scores, and no production line computes them.
     with telemetry.phase("metrics") as measured:
-        evaluation = judge(detector, tested, _given_away(results))
+        # none of the results is kept: with its map it is as large as its image
+        watch = gallery.offer if spec.figures else None
+        evaluation = judge(detector, tested, (results.popleft() for _ in paths), watch)
         measured.items = len(paths)
-    costs = {
+    info = detector.scales[0].backbone.info
+    calibrated = spec.config.calibration != "none"
+    row = {
+        "dataset": dataset.name,
+        "preset": spec.preset,
+        "backbone": info.name,
+        "weights_sha256": info.weights_sha256,
+        "n_train": len(dataset.train),
+        "n_learnt": detector.model.n_learnt,
+        "n_available": len(load_dataset(spec.data).train),
+        "grown_in": len(spec.grown),
+        "stated_rate": spec.config.false_alarm if calibrated else None,
+        **_quality(evaluation),
         "fit_seconds": fit_seconds - calibration_seconds,
-        "calibration_seconds": None if spec.config.calibration == "none" else calibration_seconds,
+        "calibration_seconds": calibration_seconds if calibrated else None,
         "infer_seconds": infer_seconds,
         "ms_per_image": MS * infer_seconds / len(paths),
         "ms_per_image_with_map": MS * map_seconds / len(paths),
@@ -161,41 +175,24 @@ def run_cell(spec: CellSpec, folder: Path) -> dict[str, Any]:
         "cores": execution.workers,
         "load": load,
         "telemetry": telemetry.to_json(),
-    }
-    info = detector.scales[0].backbone.info
-    row = {
-        "dataset": dataset.name,
-        "preset": spec.preset,
-        "backbone": info.name,
-        "weights_sha256": info.weights_sha256,
-        "n_train": len(dataset.train),
-        "n_learnt": detector.model.n_learnt,
-        "n_available": len(load_dataset(spec.data).train),
-        "grown_in": len(spec.grown),
-        "stated_rate": None if spec.config.calibration == "none" else spec.config.false_alarm,
-        **_quality(evaluation),
-        **costs,
         "problems": list(evaluation.problems),
         "version": __version__,
     }
-    # matplotlib comes in here: the memory it takes is not the detector's
-    from mhpatchcore.experiments.showing import write_figures, write_verdicts
-
-    verdicts = write_verdicts(evaluation, Path(spec.data), folder / "cells" / f"{spec.name}.csv")
-    files = [verdicts]
+    files = [write_verdicts(evaluation, Path(spec.data), folder / "cells" / f"{spec.name}.csv")]
     if spec.grown:
         models.mkdir(exist_ok=True)
         detector.save(models / f"{spec.name}.mhpc")
         files.append(models / f"{spec.name}.mhpc")
     if spec.figures:
-        files += write_figures(detector, dataset, evaluation, folder / "figures" / spec.name)
+        page = render(detector, evaluation, gallery.items(), telemetry.to_json())
+        files += write_figures(evaluation, page, folder / "figures" / spec.name)
     return row | {"files": [path.relative_to(folder).as_posix() for path in files]}
 
 
-def _quality(evaluation: Evaluation) -> dict[str, Any]:
+def _quality(evaluation: Evaluation) -> Row:
     """Columns of the metrics; None for what the data or the model do not define, since JSON has no NaN."""
     image, judges = evaluation.image, evaluation.has_threshold
-    columns: dict[str, Any] = {
+    columns: Row = {
         "n_test": image.n_normal + image.n_anomalous,
         "n_anomalous": image.n_anomalous,
         "image_auroc": image.auroc,
@@ -210,12 +207,6 @@ def _quality(evaluation: Evaluation) -> dict[str, Any]:
     columns["misses"] = len(evaluation.misses) if judges else None
     columns["found_where_it_is"] = evaluation.found if judges else None
     return {name: None if value is not None and isnan(value) else value for name, value in columns.items()}
-
-
-def _given_away(results: deque[Out]) -> Iterator[Out]:
-    """One after the other, none of them kept: with its map a result is as large as its image."""
-    while results:
-        yield results.popleft()
 
 
 @dataclass(frozen=True)
@@ -255,66 +246,46 @@ def write_rows(rows: Sequence[Row], folder: Path) -> None:
 
 def read_rows(path: Path) -> list[Row]:
     """Rows of a cells.csv, numbers as numbers and missing ones as None."""
+
+    def value(name: str, text: str) -> Any:
+        if name in TEXT:  # BTAD calls its data sets 01, 02, 03
+            return text
+        return json.loads(text) if text else None
+
     with path.open(newline="", encoding="utf-8") as file:
-        return [{name: _value(name, text) for name, text in row.items()} for row in csv.DictReader(file)]
-
-
-def _value(name: str, text: str) -> Any:
-    if name in TEXT:  # BTAD calls its data sets 01, 02, 03
-        return text
-    if text == "":
-        return None
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
-
-
-def _path(spec: CellSpec, folder: Path) -> Path:
-    return folder / "cells" / f"{spec.name}.json"
+        return [{name: value(name, text) for name, text in row.items()} for row in csv.DictReader(file)]
 
 
 def _kept(spec: CellSpec, folder: Path) -> Outcome | None:
     """The result of an earlier run, if it was of the same data, settings and version and all its files are there."""
-    path = _path(spec, folder)
-    if not path.is_file():
-        return None
     try:
-        kept = json.loads(path.read_text())
+        kept = json.loads((folder / "cells" / f"{spec.name}.json").read_text())
         is_whole = all((folder / name).is_file() for name in kept["row"]["files"])
         return Outcome(spec, kept["row"]) if is_whole and kept["key"] == spec.key() else None
-    # damaged, or of data that are gone: run it again
+    # there is none, it is damaged, or of data that are gone: run it
     except (OSError, ValueError, KeyError, TypeError, UserError):
         return None
 
 
 def _run(spec: CellSpec, folder: Path) -> Outcome:
     started = time.perf_counter()
-    with tempfile.TemporaryDirectory() as scratch:
-        spec_path, result_path = Path(scratch, "spec.json"), Path(scratch, "result.json")
-        spec_path.write_text(json.dumps(spec.to_json()))
-        arguments = [str(path) for path in (spec_path, result_path, folder)]
-        command = [sys.executable, "-m", "mhpatchcore.experiments.cells", *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode != 0 or not result_path.is_file():
-            lines = done.stderr.strip().splitlines() or [f"ended with code {done.returncode}"]
-            return Outcome(spec, None, error=lines[-1], fresh=True)
-        row = json.loads(result_path.read_text())
-    row["cell_seconds"] = time.perf_counter() - started
-    write_text(_path(spec, folder), json.dumps({"key": spec.key(), "row": row}, indent=1))
+    command = [sys.executable, "-m", "mhpatchcore.experiments.cells", str(folder)]
+    given = json.dumps(spec.to_json())
+    done = subprocess.run(command, input=given, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        lines = done.stderr.strip().splitlines() or [f"ended with code {done.returncode}"]
+        return Outcome(spec, None, error=lines[-1], fresh=True)
+    row = json.loads(done.stdout.splitlines()[-1]) | {"cell_seconds": time.perf_counter() - started}
+    write_text(folder / "cells" / f"{spec.name}.json", json.dumps({"key": spec.key(), "row": row}, indent=1))
     return Outcome(spec, row, fresh=True)
 
 
 def main() -> None:
-    spec_path, result_path, folder = sys.argv[1:]
-    spec = CellSpec.from_json(json.loads(Path(spec_path).read_text()))
+    spec = CellSpec.from_json(json.load(sys.stdin))
     try:
-        row = run_cell(spec, Path(folder))
+        print(json.dumps(run_cell(spec, Path(sys.argv[1]))))
     except UserError as error:
         sys.exit(" ".join(str(error).splitlines()))
-    write_text(result_path, json.dumps(row, indent=1))
 
 
 if __name__ == "__main__":

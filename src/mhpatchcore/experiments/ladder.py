@@ -9,21 +9,14 @@ images alone; beside it stands the model that is fitted anew to all of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mhpatchcore.experiments.published import title_of
-from mhpatchcore.experiments.showing import (
-    Entry,
-    Row,
-    Table,
-    best_marked,
-    plain_entries,
-    signed,
-    write_formats,
-)
-from mhpatchcore.experiments.tables import COSTS
+from mhpatchcore.experiments.published import Value, peak_ram, title_of
+from mhpatchcore.experiments.showing import Row, Table, plain_entries, signed, write_formats
+from mhpatchcore.experiments.tables import COSTS, Measure, marked_lines
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -33,7 +26,12 @@ if TYPE_CHECKING:
 LADDER = ("patchcore", "mh", "geores-k2000")
 PLOTTED = ("patchcore", "geores-k2000")  # the paper's plot leaves the stream out
 OFFLINE, STREAM = "patchcore", "mh"
-GB = 1e9
+MEASURES = (
+    Measure("AUROC", itemgetter("image_auroc"), higher=True),
+    Measure("Max RAM (GB)", peak_ram, digits=2),
+    Measure("Fit time (s)", itemgetter("fit_seconds"), digits=1),
+    Measure("Inference latency (ms/image)", itemgetter("ms_per_image"), digits=1),
+)
 
 
 def ladder_cells(sizes: Sequence[int], there_are: int, further: Sequence[str] = ()) -> list[tuple[int, str]]:
@@ -42,20 +40,13 @@ def ladder_cells(sizes: Sequence[int], there_are: int, further: Sequence[str] = 
     >>> ladder_cells([300], 2875)
     [(300, 'patchcore'), (300, 'mh'), (300, 'geores-k2000'), (2875, 'mh')]
     """
-    names = dict.fromkeys((*LADDER, *further))
-    cells = [(n, name) for n in sizes for name in names]
+    cells = [(n, name) for n in sizes for name in dict.fromkeys((*LADDER, *further))]
     return cells if there_are in sizes else [*cells, (there_are, STREAM)]
 
 
 def write_ladder(rows: Sequence[Row], folder: Path) -> list[Path]:
     """The ladder's tables and its plots of memory and of AUROC over the number of images."""
-    from mhpatchcore.report.figures import save_figure
-
-    figures = ladder_figures(rows)
-    files = write_formats(ladder_tables(rows), folder, "ladder", figures)
-    for name, figure in figures.items():
-        files += save_figure(figure, folder / "figures" / name)
-    return files
+    return write_formats(ladder_tables(rows), folder, "ladder", ladder_figures(rows))
 
 
 def ladder_tables(rows: Sequence[Row]) -> dict[str, Table]:
@@ -68,8 +59,7 @@ def ladder_figures(rows: Sequence[Row]) -> dict[str, Figure]:
     from mhpatchcore.report.figures import lines_figure
 
     x_label = "normal training images"
-    memory = _series(rows, lambda row: row["peak_rss"] / GB)
-    quality = _series(rows, lambda row: row["image_auroc"])
+    memory, quality = _series(rows, peak_ram), _series(rows, itemgetter("image_auroc"))
     figures = {}
     if memory:
         figures["ram-growth"] = lines_figure(memory, "Memory and data", x_label, "peak RAM (GB)", bottom=0)
@@ -78,13 +68,13 @@ def ladder_figures(rows: Sequence[Row]) -> dict[str, Figure]:
     return figures
 
 
-def _series(rows: Sequence[Row], value: Callable[[Row], float | None]) -> list[Series]:
+def _series(rows: Sequence[Row], value: Value) -> list[Series]:
     """A line for each configuration of the paper's plot, and for each that was asked for, over the sizes."""
     from mhpatchcore.report.figures import Series
 
     lines = []
     for name in (*PLOTTED, *(name for name in _presets(rows) if name not in LADDER)):
-        own = sorted((row for row in _fitted(rows) if row["preset"] == name), key=lambda row: row["n_train"])
+        own = sorted((row for row in _fitted(rows) if row["preset"] == name), key=itemgetter("n_train"))
         points = [(row["n_train"], value(row)) for row in own if value(row) is not None]
         if points:
             lines.append(Series(title_of(name), *zip(*points, strict=True)))
@@ -95,39 +85,31 @@ def ladder_table(rows: Sequence[Row]) -> Table:
     """One block per subset size: AUROC, peak RAM, fit time, latency; best of each block in bold."""
     lines = []
     for n in sorted({row["n_train"] for row in _fitted(rows)}):
-        block = [
-            row
-            for name in _presets(rows)
-            for row in _fitted(rows)
-            if row["n_train"] == n and row["preset"] == name
+        block = [row for row in _fitted(rows) if row["n_train"] == n]
+        names = [name for name in _presets(rows) if any(row["preset"] == name for row in block)]
+        columns = [entries for _, entries in marked_lines(block, names, MEASURES)]
+        lines += [
+            (f"{n} · {title_of(name)}", entries)
+            for name, entries in zip(names, zip(*columns, strict=True), strict=True)
         ]
-        columns = [
-            best_marked([row["image_auroc"] for row in block], 3),
-            best_marked([row["peak_rss"] / GB for row in block], 2, higher=False),
-            best_marked([row["fit_seconds"] for row in block], 1, higher=False),
-            best_marked([row["ms_per_image"] for row in block], 1, higher=False),
-        ]
-        for i, row in enumerate(block):
-            entries = tuple(Entry((column[i],)) for column in columns)
-            lines.append((f"{n} · {title_of(row['preset'])}", entries))
-    heads = ("AUROC", "Max RAM (GB)", "Fit time (s)", "Inference latency (ms/image)")
-    return Table("Subset ladder", heads, tuple(lines), _note(rows))
+    n_star = closest_in_ram(rows)
+    match = f"n* = {n_star}: with so many images offline PatchCore comes nearest to the stream's memory with all. "
+    note = COSTS if n_star is None else match + COSTS
+    return Table("Subset ladder", tuple(measure.label for measure in MEASURES), tuple(lines), note)
 
 
 def growing_table(rows: Sequence[Row]) -> Table | None:
     """At every step a model that has learnt the further images alone, and one fitted anew to all of them."""
     refits = {row["n_train"]: row for row in _fitted(rows) if row["preset"] == STREAM}
-    grown = sorted((row for row in rows if _is_grown(row)), key=lambda row: row["n_train"])
+    steps = [row for row in rows if (row.get("grown_in") or 0) > 1 and row["n_train"] in refits]
     lines = []
-    for row in grown:
-        refit = refits.get(row["n_train"])
-        if refit is None or row["grown_in"] < 2:
-            continue
+    for row in sorted(steps, key=itemgetter("n_train")):
+        both = (refits[row["n_train"]], row)
         texts = [
-            *(f"{one['image_auroc']:.3f}" for one in (refit, row)),
-            signed(row["image_auroc"] - refit["image_auroc"]),
-            *(f"{one['peak_rss'] / GB:.2f}" for one in (refit, row)),
-            *(f"{one['fit_seconds']:.1f}" for one in (refit, row)),
+            *(f"{one['image_auroc']:.3f}" for one in both),
+            signed(both[1]["image_auroc"] - both[0]["image_auroc"]),
+            *(f"{peak_ram(one):.2f}" for one in both),
+            *(f"{one['fit_seconds']:.1f}" for one in both),
         ]
         lines.append((str(row["n_train"]), plain_entries(texts)))
     heads = (
@@ -150,25 +132,14 @@ def closest_in_ram(rows: Sequence[Row], stream: str = STREAM) -> int | None:
     offline = [row for row in fitted if row["preset"] == OFFLINE]
     if not full or not offline:
         return None
-    budget = full[0]["peak_rss"]
-    return int(min(offline, key=lambda row: abs(row["peak_rss"] - budget))["n_train"])
-
-
-def _is_grown(row: Row) -> bool:
-    return bool(row.get("grown_in"))
+    return int(min(offline, key=lambda row: abs(row["peak_rss"] - full[0]["peak_rss"]))["n_train"])
 
 
 def _fitted(rows: Sequence[Row]) -> list[Row]:
-    return [row for row in rows if not _is_grown(row)]
+    """Without the models that have grown."""
+    return [row for row in rows if not row.get("grown_in")]
 
 
 def _presets(rows: Sequence[Row]) -> list[str]:
     """The paper's three first, then what was asked for."""
     return list(dict.fromkeys((*LADDER, *(row["preset"] for row in rows))))
-
-
-def _note(rows: Sequence[Row]) -> str:
-    n = closest_in_ram(rows)
-    if n is None:
-        return COSTS
-    return f"n* = {n}: with so many images offline PatchCore comes nearest to the stream's memory with all. {COSTS}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from importlib.resources import files
+from operator import itemgetter
 from typing import Any
 
 from mhpatchcore.evaluation.metrics import macro_average
@@ -12,16 +13,23 @@ from mhpatchcore.experiments.showing import Entry, Row, Table, plain_entries, si
 from mhpatchcore.presets import PAPER, PRESETS
 
 Pair = tuple[float, float]  # published and measured
-Value = tuple[
-    str, str, Callable[[Row], float | None]
-]  # its name in published.json, its head, and the measured one
-QUALITY: tuple[Value, ...] = (
-    ("image_auroc", "image AUROC", lambda row: row["image_auroc"]),
-    ("pixel_auroc", "pixel AUROC", lambda row: row["pixel_auroc"]),
+Value = Callable[[Row], float | None]
+GB = 1e9
+
+
+def peak_ram(row: Row) -> float:
+    """In GB, as the paper has it."""
+    return float(row["peak_rss"] / GB)
+
+
+# names in published.json, what is measured, and heads
+QUALITY: tuple[tuple[str, Value, str], ...] = (
+    ("image_auroc", itemgetter("image_auroc"), "image AUROC"),
+    ("pixel_auroc", itemgetter("pixel_auroc"), "pixel AUROC"),
 )
-COST: tuple[Value, ...] = (
-    ("ram_gb", "peak RAM (GB)", lambda row: row["peak_rss"] / 1e9),
-    ("ms_per_image", "ms/image", lambda row: row["ms_per_image"]),
+COST: tuple[tuple[str, Value, str], ...] = (
+    ("ram_gb", peak_ram, "peak RAM (GB)"),
+    ("ms_per_image", itemgetter("ms_per_image"), "ms/image"),
 )
 # by family of data sets, configuration (a preset) and data set; "summary" has the means and maxima over a family
 PUBLISHED: dict[str, Any] = json.loads(
@@ -37,11 +45,9 @@ LABELS = (
 
 def dataset_table(statistics: Sequence[dict[str, Any]]) -> Table:
     """The paper's table of data sets."""
-    columns = ("labels", "train", "test", "anomalous")
-    rows = [
-        (row_name(str(line["dataset"])), plain_entries(line[name] for name in columns)) for line in statistics
-    ]
-    return Table("Data sets", ("Labels", "Train normal", "Test", "Anom. eval"), tuple(rows), LABELS)
+    columns = itemgetter("labels", "train", "test", "anomalous")
+    rows = tuple((row_name(line["dataset"]), plain_entries(columns(line))) for line in statistics)
+    return Table("Data sets", ("Labels", "Train normal", "Test", "Anom. eval"), rows, LABELS)
 
 
 def row_name(dataset: str) -> str:
@@ -64,8 +70,7 @@ def published_value(dataset: str, preset: str, name: str) -> float | None:
     (0.966, None)
     """
     by_dataset = [PUBLISHED[family]["by_dataset"].get(preset, {}) for family in FAMILIES]
-    found = [datasets[dataset].get(name) for datasets in by_dataset if dataset in datasets]
-    return found[0] if found else None
+    return next((datasets[dataset].get(name) for datasets in by_dataset if dataset in datasets), None)
 
 
 def reproduction_tables(rows: Sequence[Row], detailed: Sequence[str] = PAPER) -> dict[str, Table]:
@@ -81,21 +86,21 @@ def reproduction_tables(rows: Sequence[Row], detailed: Sequence[str] = PAPER) ->
         ("reproduction-costs", "Published and measured: peak memory and inference time", COST),
     ):
         lines = [line for preset in PAPER for line in _reproduced(rows, preset, values, preset in detailed)]
-        heads = [
-            f"{head}, {what}" for _, head, _ in values for what in ("published", "measured", "difference")
-        ]
+        heads = (f"{head}, {of}" for *_, head in values for of in ("published", "measured", "difference"))
         if lines:
             tables[name] = Table(title, tuple(heads), tuple(lines), note)
     return tables
 
 
 def _reproduced(
-    rows: Sequence[Row], preset: str, values: Sequence[Value], detailed: bool
+    rows: Sequence[Row], preset: str, values: Sequence[tuple[str, Value, str]], detailed: bool
 ) -> Iterator[tuple[str, tuple[Entry, ...]]]:
     """A line for each data set, and one for the means over those that match."""
     known: list[list[Pair | None]] = []
-    for row in sorted([row for row in rows if row["preset"] == preset], key=lambda row: str(row["dataset"])):
-        pairs = [_pair(published_value(row["dataset"], preset, name), of(row)) for name, _, of in values]
+    for row in sorted((row for row in rows if row["preset"] == preset), key=itemgetter("dataset")):
+        pairs = [
+            _pair(published_value(row["dataset"], preset, name), value(row)) for name, value, _ in values
+        ]
         if any(pairs):
             known.append(pairs)
             if detailed:

@@ -83,22 +83,23 @@ def unlike_good_parts(names: Sequence[str], source: str) -> list[str]:
     folders = _folders(names)
     with_good = {parts[:i] for parts in folders for i, part in enumerate(parts) if part.lower() in GOOD}
     own = PurePath(source).name
-    first = words_of(own)[:1]
-    is_own = holds_masks(own) or (_label(own) is True and _label("".join(first)) is True)
-    found = dict.fromkeys(
-        one for parts in folders if (one := _defects_of(parts, with_good, own if is_own else ""))
-    )
-    return [*found, *_masks_beside_images(names)]
+    own_defects = holds_masks(own) or (_label(own) is True and _label("".join(words_of(own)[:1])) is True)
 
+    def defects(parts: Parts) -> str:
+        """The folder on the way to `parts` by which it holds defects; none if it does not, or nothing says so."""
+        ways = [parts[: i + 1] for i in range(len(parts))]
+        for way in reversed(ways):
+            if _label(way[-1]) is not None:
+                return "/".join(way) if _label(way[-1]) else ""
+        beside = next((way for way in ways if way[:-1] in with_good), None)
+        return "/".join(beside) if beside else own * own_defects
 
-def _defects_of(parts: Parts, with_good: set[Parts], own: str) -> str:
-    """The folder on the way to `parts` by which it holds defects; none if it does not, or nothing says so."""
-    for i in reversed(range(len(parts))):
-        label = _label(parts[i])
-        if label is not None:
-            return "/".join(parts[: i + 1]) if label else ""
-    beside = (parts[: i + 1] for i in range(len(parts)) if parts[:i] in with_good)
-    return "/".join(next(beside, (own,)))
+    stems = {name: name.rpartition(".")[0] for name in names}
+    images = {stem for stem in stems.values() if not MASK_ENDING.search(stem)}
+    masks = [
+        name for name, stem in stems.items() if stem not in images and MASK_ENDING.sub("", stem) in images
+    ]
+    return [*dict.fromkeys(filter(None, map(defects, folders))), *masks]
 
 
 def _label(folder: str) -> bool | None:
@@ -109,15 +110,6 @@ def _folders(names: Sequence[str]) -> list[Parts]:
     """The folders of images, as their parts."""
     places = sorted({name.rpartition("/")[0] for name in names})
     return [tuple(place.split("/")) if place else () for place in places]
-
-
-def _masks_beside_images(names: Sequence[str]) -> Iterator[str]:
-    """Files that are named after another: 1_mask.png beside 1.png."""
-    stems = {name.rpartition(".")[0] for name in names}
-    for name in names:
-        stem = name.rpartition(".")[0]
-        if MASK_ENDING.search(stem) and MASK_ENDING.sub("", stem) in stems:
-            yield name
 
 
 def _training_names(given: Gathered) -> set[str]:
@@ -174,25 +166,26 @@ class Seen:
 
 def seen_headers(images: Sequence[ImageLike], names: Sequence[str]) -> list[Seen]:
     """The images whose headers cost next to nothing: those on this machine, spread evenly where there are many."""
-    near = [i for i, one in enumerate(images) if not isinstance(one, LazyImage) and _is_near(one)]
-    found = []
-    for i in (near[at] for at in spread(len(near), MOST_HEADERS)):
-        header = header_of(images[i])
-        if header is not None:  # a broken file is reported when it is read
-            found.append(Seen(names[i], images[i], header))
-    return found
+    near = [
+        (name, one)
+        for name, one in zip(names, images, strict=True)
+        if not isinstance(one, LazyImage) and (not isinstance(one, str | Path) or url_of(one) is None)
+    ]
+    some = (near[i] for i in spread(len(near), MOST_HEADERS))
+    # a broken file is reported when it is read
+    return [Seen(name, one, header) for name, one in some if (header := header_of(one)) is not None]
 
 
 def odd_images(images: Sequence[Seen], roi: Roi | None, stretched: bool) -> Iterator[Suggestion]:
     """What speaks against learning these together; `stretched` says that they share views of the whole image."""
-    yield from masks_among(images)
-    yield from mixed_colours(images)
+    yield from _masks_among(images)
+    yield from _mixed_colours(images)
     if stretched:
-        yield from mixed_shapes(images)
-    yield from region_beyond(images, roi)
+        yield from _mixed_shapes(images)
+    yield from _region_beyond(images, roi)
 
 
-def masks_among(images: Sequence[Seen]) -> Iterator[Suggestion]:
+def _masks_among(images: Sequence[Seen]) -> Iterator[Suggestion]:
     """Pictures of two values, of which no photograph is made. Only files that are small enough are decoded."""
     candidates = [one for one in images if _may_be_mask(one)]
     some = [candidates[i] for i in spread(len(candidates), MOST_MASKS)]
@@ -206,7 +199,7 @@ def masks_among(images: Sequence[Seen]) -> Iterator[Suggestion]:
         )
 
 
-def mixed_colours(images: Sequence[Seen]) -> Iterator[Suggestion]:
+def _mixed_colours(images: Sequence[Seen]) -> Iterator[Suggestion]:
     single = [one for one in images if one.header.frames in (None, 1)]
     gray, colour = ([one for one in single if one.header.in_colour is kind] for kind in (False, True))
     if gray and colour:
@@ -217,7 +210,7 @@ def mixed_colours(images: Sequence[Seen]) -> Iterator[Suggestion]:
         )
 
 
-def mixed_shapes(images: Sequence[Seen]) -> Iterator[Suggestion]:
+def _mixed_shapes(images: Sequence[Seen]) -> Iterator[Suggestion]:
     ratios = np.array([one.header.height / one.header.width for one in images])
     other = np.abs(np.log(ratios / np.median(ratios))) > OTHER_SHAPE if images else np.zeros(0, bool)
     if other.any():
@@ -228,7 +221,7 @@ def mixed_shapes(images: Sequence[Seen]) -> Iterator[Suggestion]:
         )
 
 
-def region_beyond(images: Sequence[Seen], roi: Roi | None) -> Iterator[Suggestion]:
+def _region_beyond(images: Sequence[Seen], roi: Roi | None) -> Iterator[Suggestion]:
     if not isinstance(roi, Polygons) or roi.in_shares:  # a mask is stretched over its image
         return
     x, y = np.array([corner for corners in roi.polygons for corner in corners]).T
@@ -248,11 +241,6 @@ def region_beyond(images: Sequence[Seen], roi: Roi | None) -> Iterator[Suggestio
 
 def _are(n: int, images: Sequence[Seen]) -> str:
     return f"{n} of {len(images)} images {'is' if n == 1 else 'are'}"
-
-
-def _is_near(source: ImageLike) -> bool:
-    """Whether it is on this machine: each one elsewhere would cost a request."""
-    return not isinstance(source, str | Path) or url_of(source) is None
 
 
 def _may_be_mask(one: Seen) -> bool:

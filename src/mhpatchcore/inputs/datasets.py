@@ -17,11 +17,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from PIL import ImageOps
 
 from mhpatchcore.errors import ImageError, UserError
-from mhpatchcore.inputs.decode import open_image
-from mhpatchcore.inputs.places import check_frames, images_below, stack_name
+from mhpatchcore.inputs.decode import decoded
+from mhpatchcore.inputs.pixels import gray_values
+from mhpatchcore.inputs.places import images_below, stack_name
 from mhpatchcore.runtime.arrays import Mask
 
 GOOD = ("good", "ok", "normal")
@@ -65,14 +65,13 @@ class Dataset:
     def statistics(self) -> dict[str, int | str]:
         """One row of the paper's table of data sets."""
         labels = "image + pixel" if self.has_masks else "image"
-        anomalous = sum(sample.is_anomalous for sample in self.test)
-        return {
+        facts: dict[str, int | str] = {
             "dataset": self.name,
             "labels": labels,
             "train": len(self.train),
             "test": len(self.test),
-            "anomalous": anomalous,
         }
+        return facts | {"anomalous": sum(sample.is_anomalous for sample in self.test)}
 
     def subset(self, n: int, seed: int = SEED) -> Dataset:
         """The same test images with n training images. Subsets of one seed are nested."""
@@ -97,10 +96,8 @@ class Labels:
         >>> [Labels().of(name) for name in ("defect-free", "not_ok")]
         [False, True]
         """
-        if name in self.good:
-            return False
-        if name in self.defect:
-            return True
+        if name in self.good or name in self.defect:
+            return name not in self.good
         words = words_of(name)
         is_negated = bool(NEGATIONS.intersection(words))
         if any(word in DEFECT_WORDS or word.startswith(DEFECT_BEGINNINGS) for word in words):
@@ -111,12 +108,12 @@ class Labels:
 
     def check(self, folders: Collection[str], root: Path) -> None:
         """Refuse names of folders that do not exist, and folders that are named twice."""
-        for name in (*self.good, *self.defect):
-            if name not in folders:
-                there = ", ".join(sorted(folders)) or "none"
-                raise UserError(
-                    f"there is no folder '{name}' in {root}; the folders of images there are: {there}"
-                )
+        unknown = [name for name in (*self.good, *self.defect) if name not in folders]
+        if unknown:
+            there = ", ".join(sorted(folders)) or "none"
+            raise UserError(
+                f"there is no folder '{unknown[0]}' in {root}; the folders of images there are: {there}"
+            )
         both = sorted({*self.good, *GOOD} & {*self.defect})
         if both:
             raise UserError(
@@ -146,15 +143,12 @@ def load_dataset(root: str | Path, labels: Labels | None = None, *, split: bool 
 
     Without `split` all images of a plain folder are test images: for a model that knows what it has learnt from.
     """
-    root, labels = Path(root), labels or Labels()
-    if not root.is_dir():
-        raise UserError(f"there is no data set folder {root}; check the path")
-    visa_split = root.parent / VISA_SPLIT
+    root, labels = _folder(root), labels or Labels()
     if (root / "test").is_dir():
         dataset = _mvtec_like(root, labels)
-    elif visa_split.is_file():
+    elif (root.parent / VISA_SPLIT).is_file():
         labels.check((), root)
-        dataset = _visa(root, visa_split)
+        dataset = _visa(root)
     else:
         dataset = _plain(root, labels, split)
     if not dataset.test:
@@ -164,7 +158,6 @@ def load_dataset(root: str | Path, labels: Labels | None = None, *, split: bool 
 
 def load_stacks(roots: Sequence[Path], labels: Labels | None = None, *, split: bool = True) -> Dataset:
     """A data set of stacks: a folder for each frame, with the layout and the names of the first; masks are its own."""
-    check_frames(len(roots))
     dataset = load_dataset(roots[0], labels, split=split)
 
     def stack(path: Path) -> Path:
@@ -182,15 +175,16 @@ def load_stacks(roots: Sequence[Path], labels: Labels | None = None, *, split: b
 
 def find_categories(root: str | Path) -> list[Path]:
     """The categories below a folder, or the folder itself if it is one."""
-    root = Path(root)
-    if not root.is_dir():
-        raise UserError(f"there is no data set folder {root}; check the path")
-    if _is_category(root):
+    root = _folder(root)
+
+    def is_category(folder: Path) -> bool:
+        return any((folder / name).is_dir() for name in ("test", *GOOD))
+
+    if is_category(root):
         return [root]
-    split = root / VISA_SPLIT
-    if split.is_file():
-        return [root / name for name in sorted({row["object"] for row in _split_rows(split)})]
-    found = sorted(folder for folder in root.iterdir() if folder.is_dir() and _is_category(folder))
+    if (root / VISA_SPLIT).is_file():
+        return [root / name for name in sorted({row["object"] for row in _split_rows(root)})]
+    found = [folder for folder in _folders(root) if is_category(folder)]
     if not found:
         raise UserError(
             f"no data set in {root}: expected category folders with train/good and test/, or good/"
@@ -200,11 +194,7 @@ def find_categories(root: str | Path) -> list[Path]:
 
 def read_mask(path: Path, height: int, width: int) -> Mask:
     """A mask as (height, width) of bool; one of another shape is refused."""
-    try:
-        with open_image(path) as image:
-            mask = np.asarray(ImageOps.exif_transpose(image).convert("L")) > 0
-    except (OSError, ValueError, SyntaxError) as error:
-        raise ImageError(f"cannot read mask {path}: {error}; replace or remove it") from error
+    mask = gray_values(decoded(path).values) > 0
     if mask.shape != (height, width):
         raise ImageError(
             f"mask {path} is {mask.shape[1]} × {mask.shape[0]}, its image {width} × {height}; replace or remove it"
@@ -212,8 +202,11 @@ def read_mask(path: Path, height: int, width: int) -> Mask:
     return mask
 
 
-def _is_category(folder: Path) -> bool:
-    return (folder / "test").is_dir() or any((folder / name).is_dir() for name in GOOD)
+def visa_training(root: Path) -> set[str]:
+    """The normal training images of a category of VisA, by their names in it; none if it is not one."""
+    if not (root.parent / VISA_SPLIT).is_file():
+        return set()
+    return {path.relative_to(root).as_posix() for path in _visa(root).train}
 
 
 def _mvtec_like(root: Path, labels: Labels) -> Dataset:
@@ -223,34 +216,23 @@ def _mvtec_like(root: Path, labels: Labels) -> Dataset:
     labels.check([folder.name for folder in folders], root / "test")
     for folder in folders:
         anomalous = labels.of(folder.name) is not False
-        masks = {_mask_stem(path): path for path in images_below(root / "ground_truth" / folder.name)}
+        # MVTec calls the mask of 000.png 000_mask.png; others use the image's own name
+        drawn = images_below(root / "ground_truth" / folder.name)
+        masks = {path.stem.removesuffix("_mask"): path for path in drawn}
         for path in images_below(folder):
             mask = masks.pop(path.stem, None)
             if anomalous and mask is None and (root / "ground_truth").is_dir():
                 problems.append(f"no mask for {path}")
             test.append(Sample(path, folder.name, anomalous, mask if anomalous else None))
-        problems += _without_image(list(masks.values())) if anomalous else []
+        if anomalous and masks:
+            left, more = next(iter(masks.values())), f", nor for {len(masks) - 1} more" * (len(masks) > 1)
+            problems.append(f"no image for mask {left}{more}")
     return Dataset(root.name, tuple(train), tuple(test), tuple(problems))
 
 
-def _without_image(masks: list[Path]) -> list[str]:
-    """One line about the masks of a folder that belong to no image."""
-    if len(masks) < 2:
-        return [f"no image for mask {path}" for path in masks]
-    return [f"no image for {len(masks)} masks in {masks[0].parent}, for example {masks[0].name}"]
-
-
-def visa_training(root: Path) -> set[str]:
-    """The normal training images of a category of VisA, by their names in it; none if it is not one."""
-    split = root.parent / VISA_SPLIT
-    if not split.is_file():
-        return set()
-    return {path.relative_to(root).as_posix() for path in _visa(root, split).train}
-
-
-def _visa(root: Path, split: Path) -> Dataset:
+def _visa(root: Path) -> Dataset:
     train, test = [], []
-    for row in _split_rows(split):
+    for row in _split_rows(root.parent):
         if row["object"] != root.name:
             continue
         path = root.parent / row["image"]
@@ -263,13 +245,13 @@ def _visa(root: Path, split: Path) -> Dataset:
     return Dataset(root.name, tuple(train), tuple(test))
 
 
-def _split_rows(split: Path) -> list[dict[str, str]]:
-    with split.open(newline="", encoding="utf-8-sig") as file:
+def _split_rows(root: Path) -> list[dict[str, str]]:
+    with (root / VISA_SPLIT).open(newline="", encoding="utf-8-sig") as file:
         reader = csv.DictReader(file)
         missing = [name for name in VISA_COLUMNS if name not in (reader.fieldnames or ())]
         if missing:
             raise UserError(
-                f"{split} has no column '{missing[0]}', as VisA's split has: correct it or move it away"
+                f"{root / VISA_SPLIT} has no column '{missing[0]}', as VisA's split has: correct it or move it away"
             )
         return list(reader)
 
@@ -292,10 +274,11 @@ def _plain(root: Path, labels: Labels, split: bool) -> Dataset:
     return Dataset(root.name, tuple(path for i, path in enumerate(normals) if i in taken), tuple(test))
 
 
+def _folder(root: str | Path) -> Path:
+    if not Path(root).is_dir():
+        raise UserError(f"there is no data set folder {root}; check the path")
+    return Path(root)
+
+
 def _folders(root: Path) -> list[Path]:
     return sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
-
-
-def _mask_stem(path: Path) -> str:
-    """MVTec calls the mask of 000.png 000_mask.png; others use the image's own name."""
-    return path.stem.removesuffix("_mask")

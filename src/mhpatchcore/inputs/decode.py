@@ -29,7 +29,6 @@ from mhpatchcore.inputs.pixels import (
     deep_pixels,
     depth_of,
     frame_size,
-    is_tiff,
     stacked_values,
     stored_size,
     upright,
@@ -45,16 +44,10 @@ MOST_PIXELS = 400_000_000
 FORMATS = ("PNG", "JPEG", "BMP", "PPM", "GIF", "TIFF", "WEBP", "JPEG2000", "AVIF")
 LARGEST = 1e30  # of numbers that can be windowed
 TURNED = 5  # orientations from here on swap height and width
-ARRAY_DEPTHS: dict[str, Depth] = {
-    "uint8": "8-bit",
-    "uint16": "16-bit",
-    "float32": "float",
-    "float64": "float",
-}
-# modes of Pillow; a palette holds either, which is not known before it is decoded
-IN_COLOUR = dict.fromkeys(("1", "L", "LA", "I", "F"), False) | dict.fromkeys(
-    ("RGB", "RGBA", "CMYK", "LAB"), True
-)
+DEPTH_OF: dict[str, Depth] = {"uint8": "8-bit", "uint16": "16-bit", "float32": "float", "float64": "float"}
+# by modes of Pillow; a palette holds either, which is not known before it is decoded
+IN_COLOUR = dict.fromkeys(("1", "L", "LA", "I", "F"), False)
+IN_COLOUR |= dict.fromkeys(("RGB", "RGBA", "CMYK", "LAB"), True)
 ARRAY, VIDEO = "array", "video"
 
 
@@ -183,9 +176,7 @@ def _from_file(name: str | Path, reduced: Callable[[int, int], int] | None) -> D
             with open_image(name) as image:
                 return _from_image(image, name, reduced)
         except (UnidentifiedImageError, UnknownTiffError):
-            if is_tiff(name):
-                return _from_array(by_tifffile(name, MOST_PIXELS), str(name))
-            raise ValueError("it is damaged, or in a format that is not known") from None
+            return _from_array(by_tifffile(name, MOST_PIXELS), str(name))
     except ImageError:
         raise
     except Exception as error:  # Pillow raises nearly anything on damaged files (struct.error, TypeError)
@@ -256,12 +247,12 @@ def _from_array(array: Array, name: str = "") -> Decoded:
             f"an image is a path or an array, not {type(array).__name__}: np.asarray may make one of it"
         )
     channels = array.shape[2] if array.ndim == 3 else 1
-    if array.size == 0 or array.dtype.name not in ARRAY_DEPTHS or array.ndim not in (2, 3) or channels > 4:
+    if array.size == 0 or array.dtype.name not in DEPTH_OF or array.ndim not in (2, 3) or channels > 4:
         raise ImageError(
             f"{which} must be uint8, uint16, float32 or float64, (H, W), (H, W, 3), or (H, W, 2) for a stack; "
             f"this one is {array.dtype} {array.shape}"
         )
-    depth = ARRAY_DEPTHS[array.dtype.name]
+    depth = DEPTH_OF[array.dtype.name]
     if channels == 2:
         every = [_deep(np.ascontiguousarray(array[:, :, i]), depth, 1, name) for i in range(2)]
         return _stacked(name or describe(array), every)

@@ -3,7 +3,7 @@
     parts/1.png              a file
     parts.zip/good/1.png     a member of an archive, as if that were a folder
     {cam0,cam1}/1.png        a stack: the frames cam0/1.png and cam1/1.png of one part
-    line.mp4/000120          a frame of a video (`sources.py`)
+    line.mp4/000120          a frame of a video (`pixels.py`)
     s3://bucket/1.png        a file elsewhere; s3://bucket/parts.tar/1.png a member of an archive there
 
 All names are texts that can be listed, stored in a model and printed, and that lead back to the image.
@@ -32,7 +32,6 @@ from mhpatchcore.runtime.parallel import ordered_map
 from mhpatchcore.runtime.urls import READ_ONLY, open_url, read_url, size_and_state, url_of
 
 ARCHIVES = (".zip", ".tar")
-# only from the beginning to the end
 UNREAD_ARCHIVES = (".tgz", ".tbz2", ".txz", ".gz", ".bz2", ".xz", ".zst", ".7z", ".rar")
 MOST_BYTES = 2**30  # of a member: a few kilobytes can claim to unpack to any number of them
 ENCRYPTED = 1  # the flag of a zip's member
@@ -40,6 +39,7 @@ ENCRYPTED = 1  # the flag of a zip's member
 LOCAL_HEADER = struct.Struct("<26xHH")
 NAME_AND_FIELDS = 2048  # bytes of these that are read together with the content
 KEPT_TABLES = 8
+HIDDEN = (".", "/", "__MACOSX")  # beginnings of parts of the names of members that are left out
 STACK = re.compile(r"(.*?)\{([^{}]*,[^{}]*)\}(.*)", re.DOTALL)
 MOST_FRAMES = 3  # of a stack
 ASKED_AT_ONCE = 8  # of what lies elsewhere: waiting for an answer takes no core
@@ -52,13 +52,10 @@ class FetchedFile(str):
 
     content: bytes
 
-    def __new__(cls, name: str, content: bytes) -> FetchedFile:
+    def __new__(cls, name: str, content: bytes = b"") -> FetchedFile:
         made = super().__new__(cls, name)
         made.content = content
         return made
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return FetchedFile, (str(self), self.content)
 
 
 class Place(NamedTuple):
@@ -192,18 +189,18 @@ def archive_of(name: str | Path) -> Path | str | None:
 
 def _open_member(name: MemberName) -> BinaryIO:
     place = name.place
-    if place.size > MOST_BYTES:
-        raise ImageError(
-            f"{name} takes {place.size / 1e9:.1f} GB, more than is read from an archive: unpack it"
-        )
     try:
+        if place.size > MOST_BYTES:
+            raise ValueError(f"it takes {place.size / 1e9:.1f} GB, more than is read from an archive")
         content = _packed(name.archive, place)
         if place.method == zipfile.ZIP_DEFLATED:
             content = zlib.decompressobj(-zlib.MAX_WBITS).decompress(content, place.size)
         if len(content) != place.size or place.checksum not in (None, zlib.crc32(content)):
-            raise zlib.error("its checksum is wrong")
-    except (OSError, struct.error, zlib.error) as error:
-        raise ImageError(f"cannot read image {name}: {error}; pack the archive again") from error
+            raise ValueError("its checksum is wrong")
+    except (OSError, ValueError, struct.error, zlib.error) as error:
+        raise ImageError(
+            f"cannot read image {name}: {error}; unpack the archive, or pack it again"
+        ) from error
     return io.BytesIO(content)
 
 
@@ -228,60 +225,47 @@ def _packed(archive: Path | str, place: Place) -> bytes:
 
 def _table(archive: Path | str) -> dict[str, MemberName]:
     """The members of an archive by their names in it, sorted."""
-    if isinstance(archive, Path):
-        status = archive.stat()
-        return _read_table(archive, f"{status.st_mtime_ns} {status.st_size}")
-    found = size_and_state(archive)
-    if found is None:
-        raise UserError(f"there is no archive {archive}; check the address")
-    return _read_table(archive, found[1])
+    if isinstance(archive, str):
+        return _read_table(archive, str(size_and_state(archive)))
+    status = archive.stat()
+    return _read_table(archive, f"{status.st_mtime_ns} {status.st_size}")
 
 
 @lru_cache(maxsize=KEPT_TABLES)
 def _read_table(archive: Path | str, state: str) -> dict[str, MemberName]:
-    """`_table` of an archive as it was in this state."""
-    suffix = Path(archive).suffix.lower()
-    if suffix in UNREAD_ARCHIVES:
-        raise UserError(
-            f"{archive} cannot be read image by image: unpack it, or pack the images as .zip or as plain .tar"
-        )
+    """`_table` of an archive as it was in this state, without hidden members and those outside of it."""
     try:
         with open_url(archive) if isinstance(archive, str) else archive.open("rb") as file:
-            places = _places_in_zip(file, archive) if suffix == ".zip" else _places_in_tar(file)
+            places = _places(file, Path(archive).suffix.lower())
     except UserError:
         raise
     except Exception as error:  # damaged archives raise nearly anything
-        raise UserError(f"cannot read archive {archive}: {error}; pack it again") from error
-    return {name: MemberName(archive, name, places[name]) for name in sorted(places, key=PurePosixPath)}
-
-
-def _places_in_zip(file: BinaryIO, archive: Path | str) -> dict[str, Place]:
-    with zipfile.ZipFile(file) as packed:
-        infos = [info for info in packed.infolist() if not info.is_dir() and _is_plain(info.filename)]
-    for info in infos:
-        known = info.compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-        if info.flag_bits & ENCRYPTED or not known:
-            raise UserError(
-                f"{archive} is encrypted or compressed in an unusual way ({info.filename}): unpack it, or pack it "
-                "again as plain zip"
-            )
+        raise UserError(
+            f"cannot read archive {archive}: {error}; unpack it, or pack the images as .zip or as plain .tar"
+        ) from error
+    hidden = {name for name in places if any(one.startswith(HIDDEN) for one in PurePosixPath(name).parts)}
     return {
-        one.filename: Place(one.header_offset, one.file_size, one.compress_size, one.compress_type, one.CRC)
-        for one in infos
+        name: MemberName(archive, name, places[name])
+        for name in sorted(places.keys() - hidden, key=PurePosixPath)
     }
 
 
-def _places_in_tar(file: BinaryIO) -> dict[str, Place]:
-    with tarfile.open(fileobj=file, mode="r:") as packed:
-        infos = [info for info in packed if info.isreg() and not info.issparse()]
-    places = {info.name.removeprefix("./"): Place(info.offset_data, info.size, info.size) for info in infos}
-    return {name: place for name, place in places.items() if _is_plain(name)}
-
-
-def _is_plain(name: str) -> bool:
-    """Neither hidden nor outside of the archive."""
-    parts = PurePosixPath(name).parts
-    return not name.startswith("/") and not any(part.startswith((".", "__MACOSX")) for part in parts)
+def _places(file: BinaryIO, suffix: str) -> dict[str, Place]:
+    if suffix == ".tar":
+        with tarfile.open(fileobj=file, mode="r:") as tar:
+            infos = [info for info in tar if info.isreg() and not info.issparse()]
+        return {one.name.removeprefix("./"): Place(one.offset_data, one.size, one.size) for one in infos}
+    if suffix != ".zip":
+        raise ValueError("it can only be read from the beginning to the end")
+    with zipfile.ZipFile(file) as packed:
+        members = [info for info in packed.infolist() if not info.is_dir()]
+    for one in members:
+        if one.flag_bits & ENCRYPTED or one.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise ValueError(f"it is encrypted or compressed in an unusual way ({one.filename})")
+    return {
+        one.filename: Place(one.header_offset, one.file_size, one.compress_size, one.compress_type, one.CRC)
+        for one in members
+    }
 
 
 def states_of(names: Sequence[str | Path]) -> list[str]:

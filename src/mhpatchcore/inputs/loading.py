@@ -1,16 +1,11 @@
 """An image that has been loaded: decoded once, for all its views, with values in 0..255 as the window shows them.
 
-What it says about the camera that took it is measured on a view that is made anyway, in about a millisecond: light,
-contrast, focus, noise, colour, and where the part lies. No measure follows from another: contrast is relative to
-brightness, sharpness and noise are relative to contrast, red and blue to green. So a lamp that fades changes the
-brightness alone. Where the part lies is the centre of its edges, for each direction by itself: those that run down the
-image say how far right it is. Where edges are about as frequent in all columns they are those of a texture, which lies
-nowhere.
+What it says about the camera that took it is measured on a view that is made anyway. No measure follows from another:
+contrast is relative to brightness, sharpness and noise to contrast, red and blue to green. So a lamp that fades changes
+the brightness alone. Where the part lies is the centre of its edges, those of a texture aside, which lies nowhere.
 
-How much memory loading takes is estimated from the header alone. Bytes per pixel while a file is decoded, converted and
-turned were measured for each kind of file with images of 12 million pixels (`tests/inputs/test_footprint.py` measures
-them again). A JPEG that is decoded smaller takes as many times less; a progressive one holds all of its coefficients
-first, at full size.
+How much memory loading takes is estimated from the header alone, by bytes per pixel that were measured for each kind of
+file (`tests/inputs/test_footprint.py` measures them again).
 """
 
 from __future__ import annotations
@@ -82,12 +77,12 @@ class LoadedImage:
                 f"image {self.name} ({wide} × {tall} pixels) has {count} tiles, too many: take larger ones"
             )
         found = views_of(self.size, view, grid, self.area)
-        if not found:
-            raise ImageError(
-                f"the region of interest leaves nothing of image {self.name} ({wide} × {tall} pixels): "
-                "give a larger one, or larger views"
-            )
-        return found
+        if found:
+            return found
+        raise ImageError(
+            f"the region of interest leaves nothing of image {self.name} ({wide} × {tall} pixels): "
+            "give a larger one, or larger views"
+        )
 
     def copies(self, view: View, grid: tuple[int, int], turns: Sequence[Turn]) -> list[Placed]:
         """The views, turned in each of these ways."""
@@ -96,7 +91,7 @@ class LoadedImage:
         return [one for one in every if one.inside is None or one.inside.any()]
 
     def shown(self, view: View, placed: Placed) -> Array:
-        """What a view of the image, or a turned copy of it, shows: (height, width, 3)."""
+        """What a view, or a turned copy of it, shows: (height, width, 3)."""
         return placed.turn.pixels(self.pixels(view, placed.where), placed.where.sides)
 
     def pixels(self, view: View, where: Geometry) -> Array:
@@ -140,20 +135,20 @@ def load_image(source: ImageLike, views: Sequence[View], roi: Roi | None = None)
 
 def apply_window(image: Decoded, window: Window | None, name: str) -> LoadedImage:
     """A decoded image as the window shows it; without one 8 bits as they are, and others by their own values."""
-    if window is None:
-        window = own_window(image)
-    else:
+    if window is not None:
         window.check(image, name)
-    size = (image.reduced, image.height, image.width)
+    window = window or own_window(image)
+    bands: tuple[Image.Image, ...]
     if isinstance(image.values, Image.Image) and window.is_plain:
-        return LoadedImage((image.values,), *size, name)
-    values = np.asarray(image.values)
-    shown = values if window.is_plain else window.applied(values)
-    planes = [shown] if shown.ndim == 2 else [np.ascontiguousarray(shown[:, :, i]) for i in range(3)]
-    bands = tuple(map(Image.fromarray, planes))
-    for band in bands:
-        band.readonly = 0  # the memory is our own, and may be painted over
-    return LoadedImage(bands, *size, name)
+        bands = (image.values,)
+    else:
+        values = np.asarray(image.values)
+        shown = values if window.is_plain else window.applied(values)
+        planes = [shown] if shown.ndim == 2 else [np.ascontiguousarray(shown[:, :, i]) for i in range(3)]
+        bands = tuple(map(Image.fromarray, planes))
+        for band in bands:
+            band.readonly = 0  # the memory is our own, and may be painted over
+    return LoadedImage(bands, image.reduced, image.height, image.width, name)
 
 
 def load_pixels(source: ImageLike, window: Window | None = None) -> Array:
@@ -162,10 +157,10 @@ def load_pixels(source: ImageLike, window: Window | None = None) -> Array:
     return pixels if pixels.dtype == np.uint8 else np.rint(pixels).astype(np.uint8)
 
 
-def load_views(
-    source: ImageLike, views: Sequence[View], roi: Roi | None = None
-) -> list[tuple[Array, Geometry]]:
-    """All views of an image, which is decoded once: the pixels (H, W, 3) of each, and where it lies."""
+Views = list[tuple[Array, Geometry]]  # the pixels (H, W, 3) of each, and where it lies
+
+
+def load_views(source: ImageLike, views: Sequence[View], roi: Roi | None = None) -> Views:
     image = load_image(source, views, roi)
     return [(image.pixels(view, where), where) for view in views for where in view.geometries(*image.size)]
 
@@ -180,17 +175,11 @@ def middle_view(source: ImageLike, view: View, roi: Roi | None = None) -> Array:
 def _joined(bands: Sequence[Image.Image]) -> Array:
     """The values of one or three bands as (h, w, 3)."""
     values = [np.asarray(band) for band in bands]
-    if len(values) == 1 and values[0].ndim == 3:
-        return values[0]
-    return np.stack(values * 3 if len(values) == 1 else values, axis=2)
+    return values[0] if values[0].ndim == 3 else np.stack(values * (3 // len(values)), axis=2)
 
 
 def _resized(
-    band: Image.Image,
-    height: int,
-    width: int,
-    box: tuple[float, float, float, float],
-    resample: Image.Resampling,
+    band: Image.Image, height: int, width: int, box: Extent, resample: Image.Resampling
 ) -> Image.Image:
     """A box (left, top, right, bottom) at another size: columns first, then rows.
 
@@ -266,7 +255,6 @@ def _centre_of_edges(cells: Floats) -> float:
 
 
 def _smallest(values: Floats, share: float) -> Floats:
-    """So many of the sizes of all known values."""
     sizes = np.abs(_known(values))
     count = int(share * sizes.size)
     return np.partition(sizes, count)[:count] if sizes.size else sizes
@@ -284,12 +272,11 @@ def largest_decoding(images: Iterable[ImageLike], views: Sequence[View]) -> tupl
 
 def decoding_bytes(source: ImageLike, views: Sequence[View]) -> int:
     """Bytes that decoding an image for these views takes at most; 0 where its header cannot be read."""
+    is_plain = views[0].window.is_plain
     try:
         if isinstance(source, np.ndarray):
-            plain = source.dtype == np.uint8 and views[0].window.is_plain
-            return (CONVERTED if plain else DEEP_GRAY if source.ndim == 2 else DEEP_COLOUR) * prod(
-                source.shape[:2]
-            )
+            deep = DEEP_GRAY if source.ndim == 2 else DEEP_COLOUR
+            return (CONVERTED if source.dtype == np.uint8 and is_plain else deep) * prod(source.shape[:2])
         if not isinstance(source, str | Path):  # it is made when it is needed, by the user's own function
             return 0
         if is_frame(source):
@@ -298,20 +285,17 @@ def decoding_bytes(source: ImageLike, views: Sequence[View]) -> int:
         if names:  # the frames of a stack are decoded one after the other, and kept
             return sum(decoding_bytes(name, views) for name in names)
         with open_image(source, whole=False) as image:
-            return _bytes_of(image, views)
+            pixels = prod(image.size)
+            if depth_of(image) != "8-bit" or not is_plain:
+                return (
+                    DEEP_GRAY if image.mode.partition(";")[0] in ("F", "I", "L") else DEEP_COLOUR
+                ) * pixels
+            upright = image.getexif().get(ORIENTATION, 1) == 1
+            plain = PLAIN.get(image.mode, CONVERTED) if upright else CONVERTED
+            if image.format != "JPEG":
+                return BY_FORMAT.get(image.format or "", plain) * pixels
+            # one that is decoded smaller takes as many times less; a progressive one holds its coefficients first
+            times = reduction(views, image.height, image.width) if upright else 1
+            return plain * pixels // times**2 + COEFFICIENTS * pixels * ("progressive" in image.info)
     except Exception:  # whoever reads it reports what is wrong with it
         return 0
-
-
-def _bytes_of(image: Image.Image, views: Sequence[View]) -> int:
-    pixels = image.width * image.height
-    if depth_of(image) != "8-bit" or not views[0].window.is_plain:
-        gray = image.mode in ("F", "I", "L") or image.mode.startswith("I;16")
-        return (DEEP_GRAY if gray else DEEP_COLOUR) * pixels
-    upright = image.getexif().get(ORIENTATION, 1) == 1
-    plain = PLAIN.get(image.mode, CONVERTED) if upright else CONVERTED
-    if image.format == "JPEG":
-        times = reduction(views, image.height, image.width) if upright else 1
-        held = COEFFICIENTS * pixels if image.info.get("progressive") else 0
-        return held + plain * pixels // times**2
-    return BY_FORMAT.get(image.format or "", plain) * pixels

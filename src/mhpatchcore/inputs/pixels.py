@@ -1,12 +1,8 @@
 """Values that Pillow does not give: of images with more than 8 bits, of large JPEGs and of videos; and stacks.
 
-Pillow reads gray ones so. Of colours with 16 bits it keeps one byte of each number: they are read by imagecodecs (PNG)
-and tifffile (TIFF), as are kinds of TIFF that Pillow does not know. Both come with `pip install 'mhpatchcore[tiff]'`.
-Large JPEGs in colour are kept as planes.
-
-Videos and cameras take OpenCV, which comes with `pip install 'mhpatchcore[video]'`. A frame of a file has a name,
-line.mp4/000120, and is read when it is needed. A camera gives its frames once: score them as they come, or record them
-and learn from the record.
+Colours with 16 bits are read by imagecodecs (PNG) and tifffile (TIFF), as are kinds of TIFF that Pillow does not know:
+`pip install 'mhpatchcore[tiff]'`. Videos and cameras are read by OpenCV: `pip install 'mhpatchcore[video]'`. A camera
+gives its frames once: score them as they come, or record them and learn from the record.
 
 A stack is two or three registered frames of one part as the channels of one image. Of two frames the third channel is
 their mean, so that all channels are in the same range. Frames in colour count by their brightness.
@@ -92,9 +88,9 @@ def depth_of(image: Image.Image) -> Depth:
 
 
 def deep_pixels(image: Image.Image, name: str | Path) -> Array:
-    """(H, W) or (H, W, 3) of an image that is deeper than 8 bits.
+    """(H, W) or (H, W, 3) of an image that is deeper than 8 bits, in uint16, int32, uint32 or float32.
 
-    Integers are uint16, int32 or uint32, floats are float32. Transparency is left out.
+    Transparency is left out.
     """
     depth = depth_of(image)
     if image.mode == "F" or image.mode.startswith("I"):
@@ -140,13 +136,11 @@ def upright(pixels: Array, orientation: int) -> Array:
     return TO_UPRIGHT[orientation](pixels) if orientation in TO_UPRIGHT else pixels
 
 
-def is_tiff(name: str | Path) -> bool:
-    with open_bytes(name) as file:
-        return file.read(4) in TIFF_BEGINNINGS
-
-
 def by_tifffile(name: str | Path, most_pixels: int) -> Array:
     """The first page of a TIFF, (H, W) or (H, W, C)."""
+    with open_bytes(name) as file:
+        if file.read(4) not in TIFF_BEGINNINGS:
+            raise ValueError("it is damaged, or in a format that is not known")
     try:
         from tifffile import TiffFile, logger
     except ImportError:

@@ -37,37 +37,14 @@ from mhpatchcore.runtime.parallel import ordered_map
 from mhpatchcore.runtime.urls import READ_ONLY, files_below, join_url, read_url, url_of
 
 SUFFIXES = (
-    ".png",
-    ".jpg",
-    ".jpeg",
-    ".bmp",
-    ".tif",
-    ".tiff",
-    ".webp",
-    ".pgm",
-    ".ppm",
-    ".gif",
-    ".jp2",
-    ".avif",
+    *(".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp", ".pgm", ".ppm"),
+    *(".gif", ".jp2", ".avif"),
 )
 # images in these formats are reported as left out, so that nobody believes they were read
 UNREAD_SUFFIXES = (
-    *(
-        ".heic",
-        ".heif",
-        ".jxl",
-        ".jxr",
-        ".j2k",
-        ".jpx",
-        ".exr",
-        ".hdr",
-        ".psd",
-        ".svg",
-        ".tga",
-        ".pbm",
-        ".pnm",
-    ),
-    *(".raw", ".dng", ".cr2", ".cr3", ".nef", ".arw", ".orf", ".rw2", ".dcm"),
+    *(".heic", ".heif", ".jxl", ".jxr", ".j2k", ".jpx", ".exr", ".hdr", ".psd"),
+    *(".svg", ".tga", ".pbm", ".pnm", ".raw", ".dng", ".cr2", ".cr3", ".nef"),
+    *(".arw", ".orf", ".rw2", ".dcm"),
 )
 KINDS = {
     **dict.fromkeys((*SUFFIXES, *UNREAD_SUFFIXES), "image"),
@@ -80,7 +57,7 @@ NAMED = 3
 RANGE = re.compile(r"(.*?)\{(\d+)\.\.(\d+)\}(.*)", re.DOTALL)
 MOST_NAMES = 1_000_000  # that a range stands for
 
-Name = TypeVar("Name", str, Path, MemberName)
+Name = TypeVar("Name", bound=str | Path)
 
 
 def kind_of(path: str | Path) -> str:
@@ -125,12 +102,9 @@ def is_there(name: str | Path) -> bool:
 
 def is_pattern(path: str | Path) -> bool:
     """Whether it is something like parts/*.png or shard-{000..099}.tar, and not the name of a file."""
-    url = url_of(path)
-    if RANGE.fullmatch(str(path)):
-        return not Path(path).exists()
-    if url is not None:
-        return glob.has_magic(url) and not url.startswith(READ_ONLY)  # where ? begins a query
-    return glob.has_magic(str(path)) and not Path(path).exists()
+    is_query = (url_of(path) or "").startswith(READ_ONLY)  # which begins with ?
+    is_magic = RANGE.fullmatch(str(path)) or (glob.has_magic(str(path)) and not is_query)
+    return bool(is_magic) and not Path(path).exists()
 
 
 def suffix_of(name: str | Path) -> str:
@@ -155,38 +129,67 @@ def images_at(path: str | Path, passed_over: list[str]) -> Iterator[tuple[str | 
     A path with nothing there is passed on: whoever reads it reports that.
     """
     kind, url, place = kind_of(path), url_of(path), absolute(path)
-    if kind == "stacks":
-        yield from ((name, Path(absolute(name)).parent) for name in stacked(*frames_of(path)))
-    elif kind == "pattern":
-        matches = _matching(url or str(path))
-        if not matches:
-            raise UserError(f"no images match {url or path}; check the pattern")
-        yield from ((image, Path(absolute(image)).parent) for image in matches)
-    elif kind == "list":
+    if kind == "list":
         for entry in listed_paths(path):
             if not may_exist(entry) or kind_of(entry) == "list":
                 raise UserError(f"list {url or path}: there is no image {entry}; correct the line")
             yield from images_at(entry, passed_over)
-    elif kind == "folder":
-        images = _below_url(url, passed_over) if url else images_below(Path(path), passed_over)
-        if not images:
-            raise UserError(f"no images in {path} (looked for {', '.join(SUFFIXES)}, also in its subfolders)")
-        yield from ((image, place) for image in images)
-    elif kind == "archive":
-        yield from ((name, place) for name in _members(path, passed_over))
-    elif kind == "video" and url:
-        raise UserError(f"videos are read on this machine only: copy {url}")
+    elif kind in ("stacks", "pattern"):
+        images = stacked(*frames_of(path)) if kind == "stacks" else _matching(url or str(path))
+        yield from ((image, Path(absolute(image)).parent) for image in images)
     elif kind == "video":
+        if url:
+            raise UserError(f"videos are read on this machine only: copy {url}")
         yield from ((name, place) for name in video_frames(path))
-    else:
+    elif kind == "image":
         yield path if isinstance(path, FetchedFile | MemberName) else url or path, Path(place).parent
+    else:
+        yield from ((image, place) for image in _inside(path, kind, passed_over))
 
 
-def images_below(folder: Path, passed_over: list[str] | None = None) -> list[Path]:
-    """Image files in a folder and its subfolders, sorted, without hidden ones; others are added to `passed_over`.
+def _inside(path: str | Path, kind: str, passed_over: list[str]) -> Sequence[str | Path]:
+    """The images in a folder or an archive, sorted; others there are added to `passed_over`."""
+    url = url_of(path)
+    files: Sequence[str | Path]
+    if kind == "archive":
+        files = members_of(path)
+    elif url is None:
+        files = _files_below(Path(path))
+    else:
+        files = [one for one in files_below(url) if "/." not in one[len(url.rstrip("/")) :]]
+    images = _images_among(files, url or path)
+    if not images:
+        raise UserError(
+            f"no images in {url or path} (looked for {', '.join(SUFFIXES)}, also in its subfolders): check the path; "
+            f"archives in it take a pattern, {(url or str(path)).rstrip('/')}/*.zip"
+        )
+    passed_over += [str(one) for one in files if suffix_of(one) not in SUFFIXES]
+    return images
 
-    Links to folders are followed after all real folders, and no folder is read twice. A broken link counts as an
-    image: whoever reads it reports that.
+
+def images_below(folder: Path) -> list[Path]:
+    """Image files in a folder and its subfolders, sorted, without hidden ones."""
+    return _images_among(_files_below(folder), folder)
+
+
+def _images_among(files: Sequence[Name], place: str | Path) -> list[Name]:
+    """Those that are images, with a warning of such in formats that are not read."""
+    unread = [str(one) for one in files if suffix_of(one) in UNREAD_SUFFIXES]
+    if unread:
+        some = ", ".join(unread[:NAMED]) + ", …" * (len(unread) > NAMED)
+        warnings.warn(
+            f"left out of {place}: {len(unread)} in formats that are not read ({some}); save as PNG, TIFF or JPEG",
+            ImageWarning,
+            stacklevel=3,
+        )
+    return [one for one in files if suffix_of(one) in SUFFIXES]
+
+
+def _files_below(folder: Path) -> list[Path]:
+    """Files in a folder and its subfolders, sorted, without hidden ones.
+
+    Links to folders are followed after all real folders, and no folder is read twice. A broken link counts as a file:
+    whoever reads it reports that.
     """
 
     def refuse(error: OSError) -> None:
@@ -203,46 +206,7 @@ def images_below(folder: Path, passed_over: list[str] | None = None) -> list[Pat
             if real not in seen:
                 files += [Path(place, name) for name in names if not name.startswith(".")]
             seen.add(real)
-    there = [path for path in files if path.is_file() or (path.is_symlink() and not path.exists())]
-    return _images_among(sorted(there), folder, passed_over)
-
-
-def _below_url(url: str, passed_over: list[str]) -> list[str]:
-    """Image files under a URL, sorted, without hidden ones; others are added to `passed_over`."""
-    every = files_below(url)
-    files = [one for one in every if not any(part[:1] == "." for part in one[len(url) :].split("/"))]
-    if not files:
-        raise UserError(f"there is nothing at {url}; check the address")
-    images = _images_among(files, url, passed_over)
-    packed = [one for one in files if suffix_of(one) in (".tar", ".zip")]
-    if packed and not images:
-        cure = f"{url.rstrip('/')}/*{Path(packed[0]).suffix}"
-        raise UserError(f"no images in {url}, but archives, which must be named: {cure}")
-    return images
-
-
-def _members(archive: str | Path, passed_over: list[str]) -> list[MemberName]:
-    """Image files in an archive, sorted, without hidden ones; others are added to `passed_over`."""
-    images = _images_among(members_of(archive), archive, passed_over)
-    if not images:
-        raise UserError(f"no images in {archive} (looked for {', '.join(SUFFIXES)})")
-    return images
-
-
-def _images_among(files: list[Name], place: str | Path, passed_over: list[str] | None) -> list[Name]:
-    """Those that are images; others are recorded, with a warning of images in formats that are not read."""
-    others = [str(one) for one in files if suffix_of(one) not in SUFFIXES]
-    if passed_over is not None:
-        passed_over += others
-    unread = [one for one in others if suffix_of(one) in UNREAD_SUFFIXES]
-    if unread:
-        some = ", ".join(unread[:NAMED]) + ", …" * (len(unread) > NAMED)
-        warnings.warn(
-            f"left out of {place}: {len(unread)} in formats that are not read ({some}); save as PNG, TIFF or JPEG",
-            ImageWarning,
-            stacklevel=3,
-        )
-    return [one for one in files if suffix_of(one) in SUFFIXES]
+    return sorted(path for path in files if path.is_file() or (path.is_symlink() and not path.exists()))
 
 
 def listed_paths(path: str | Path) -> list[str | Path]:
@@ -256,20 +220,19 @@ def listed_paths(path: str | Path) -> list[str | Path]:
     try:
         text = (read_url(url) if url else Path(path).read_bytes()).decode("utf-8-sig")
         lines = text.split("\n")
-        if Path(path).suffix.lower() == ".csv":
+        if suffix_of(path) == ".csv":
             rows = csv.DictReader(text.splitlines())
             column = next((name for name in COLUMNS if name in (rows.fieldnames or ())), None)
             if column is None:
-                raise UserError(
-                    f"list {place} has no column of paths: its first line must name one of the columns "
-                    f"{', '.join(COLUMNS)}"
-                )
+                raise ValueError("it has no column of paths")
             lines = [row[column] or "" for row in rows]
+        names = [line.strip() for line in lines if line.strip()]
+        if not names:
+            raise ValueError("it names no images")
     except (OSError, ValueError, csv.Error) as error:
-        raise UserError(f"cannot read list {place}: {error}; it wants one path per line") from error
-    names = [line.strip() for line in lines if line.strip()]
-    if not names:
-        raise UserError(f"list {place} names no images: write one path per line")
+        raise UserError(
+            f"cannot read list {place}: {error}; write one path per line, or in one of the columns {', '.join(COLUMNS)}"
+        ) from error
     return [url_of(name) or (join_url(url, name) if url else Path(place).parent / name) for name in names]
 
 
@@ -283,12 +246,15 @@ def _matching(pattern: str) -> list[str | Path]:
             found += files_below(one, pattern=True)
         else:
             found += sorted(map(Path, glob.glob(one, recursive=True)))  # noqa: PTH207 (absolute ones too)
-    elsewhere = url_of(pattern) is not None
-    images = [one for one in found if suffix_of(one) in SUFFIXES and (elsewhere or Path(one).is_file())]
-    images += [image for one in found if Path(one).is_dir() for image in images_below(Path(one))]
-    archives = [one for one in found if kind_of(one) == "archive"]
-    for members in ordered_map(lambda archive: _members(archive, []), archives, ASKED_AT_ONCE):
+    kinds = {one: kind_of(one) for one in found if url_of(one) or Path(one).exists()}
+    images = [one for one, kind in kinds.items() if kind == "image" and suffix_of(one) in SUFFIXES]
+    for folder in (one for one, kind in kinds.items() if kind == "folder" and not url_of(one)):
+        images += images_below(Path(folder))
+    archives = [one for one, kind in kinds.items() if kind == "archive"]
+    for members in ordered_map(lambda archive: _inside(archive, "archive", []), archives, ASKED_AT_ONCE):
         images += members
+    if not images:
+        raise UserError(f"no images match {pattern}; check the pattern")
     return list(dict.fromkeys(images))
 
 
@@ -309,25 +275,22 @@ def ranged(name: str) -> list[str]:
 
 
 def stack_name(folders: Sequence[str | Path], name: str) -> str:
-    """The frames of one name in several folders, as one name.
+    """The frames of one name in two or three folders, as one name.
 
     >>> stack_name(["line/cam0", "line/cam1"], "a/1.png")
     'line/{cam0,cam1}/a/1.png'
     """
+    if not 2 <= len(folders) <= MOST_FRAMES:
+        raise UserError(
+            "a stack takes two or three folders, or patterns in quotes such as 'cam0/*.png', "
+            f"not {len(folders)}"
+        )
     places = [os.path.normpath(folder) for folder in folders]
-    if any(place.startswith((os.pardir, os.sep)) for place in places):
+    if any(place.startswith(os.pardir) or Path(place).is_absolute() for place in places):
         places = [os.path.abspath(place) for place in places]  # noqa: PTH100 (Path.absolute keeps ..)
     common = os.path.commonpath(places)
     group = ",".join(os.path.relpath(place, common or os.curdir) for place in places)
     return os.path.join(common, f"{{{group}}}", name)  # noqa: PTH118 (a text)
-
-
-def check_frames(n: int) -> None:
-    """Refuse a number of frames that no stack has."""
-    if not 2 <= n <= MOST_FRAMES:
-        raise UserError(
-            f"a stack takes two or three folders, or patterns in quotes such as 'cam0/*.png', not {n}"
-        )
 
 
 def stacked(*places: str | Path) -> list[str]:
@@ -340,16 +303,14 @@ def stacked(*places: str | Path) -> list[str]:
     *places
         Two or three folders, archives or patterns.
     """
-    check_frames(len(places))
     folders = [folder_of(str(place)) for place in places]
     return [stack_name(folders, name) for name in matched(list(map(str, places)))]
 
 
 def matched(places: Sequence[str]) -> list[str]:
     """The names, relative to their places, that all of these have; a frame that is missing somewhere is an error."""
-    names = [
-        [os.path.relpath(str(one), folder_of(place)) for one, _ in images_in(place, [])] for place in places
-    ]
+    found = ([str(image) for image, _ in images_in(place, [])] for place in places)
+    names = [[os.path.relpath(one, folder_of(place)) for one in some] for place, some in zip(places, found)]  # noqa: B905
     for name in (*places, *(name for some in names for name in some)):
         if any(letter in name for letter in "{},"):
             raise UserError(f"{name} cannot be part of a stack: rename it without commas and braces")

@@ -38,9 +38,7 @@ class LazyImage:
 ImageLike = str | Path | Array | LazyImage
 GivenImage = ImageLike | Image.Image | bytes | BinaryIO
 Images = GivenImage | Iterable[GivenImage] | Callable[[], Iterable[GivenImage]]
-Found = tuple[
-    ImageLike, str | Path | None
-]  # an image, and the folder or archive that it was found in, if any
+Found = tuple[ImageLike, str | Path | None]  # an image, and the folder or archive that it is in, if any
 
 FROM_PYTHON = "given in Python"
 SEVERAL_PLACES = "several places"
@@ -126,27 +124,21 @@ def describe(source: ImageLike) -> str:
     return "given as an array" if isinstance(source, np.ndarray) else str(source)
 
 
-def _each(source: Any, passed_over: list[str]) -> Iterator[Found]:
+def _each(source: Any, passed_over: list[str], is_item: bool = False) -> Iterator[Found]:
     """Every image with the folder it was found in, which arrays do not have; other files there are passed over."""
     if isinstance(source, str | Path):
-        yield from images_in(source, passed_over)
+        yield from (images_at if is_item else images_in)(source, passed_over)
     elif isinstance(source, np.ndarray) and source.ndim == 4:
         yield from ((image, None) for image in source)
-    elif _loose_image(source) is not None:
-        raise UserError("one array or one file is one image: give a list of them")
-    elif callable(source):
+    elif (loose := _loose_image(source)) is not None:
+        if not is_item:
+            raise UserError("one array or one file is one image: give a list of them")
+        yield loose, None
+    elif callable(source) and not is_item:
         yield from _each(source(), passed_over)
-    elif isinstance(source, Iterable):
+    elif isinstance(source, Iterable) and not is_item and not isinstance(source, io.TextIOBase):
         for one in source:
-            loose = _loose_image(one)
-            if isinstance(one, str | Path):
-                yield from images_at(one, passed_over)
-            elif isinstance(one, np.ndarray) and one.ndim == 4:
-                yield from ((image, None) for image in one)
-            elif loose is not None:
-                yield loose, None
-            else:
-                raise _unknown(one)
+            yield from _each(one, passed_over, is_item=True)
     else:
         raise _unknown(source)
 
@@ -158,7 +150,7 @@ def _loose_image(given: Any) -> Array | LazyImage | FetchedFile | None:
     if isinstance(given, Image.Image):
         return pixels_of(given)
     if isinstance(given, io.TextIOBase):
-        raise UserError("an open image file must be opened in binary mode: open(path, 'rb')")
+        raise _unknown(given)
     if isinstance(given, bytes) or hasattr(given, "read"):
         name = getattr(given, "name", None)
         content = given if isinstance(given, bytes) else given.read()
@@ -170,7 +162,7 @@ def _unknown(what: object) -> UserError:
     kind = "None" if what is None else f"{type(what).__name__} ({what!r:.40})"
     return UserError(
         "images are a folder, a file, a pattern such as 'parts/*.png', arrays, images of Pillow, "
-        f"a list of these, or a function that gives them; this is {kind}"
+        f"files opened in binary mode, a list of these, or a function that gives them; this is {kind}"
     )
 
 

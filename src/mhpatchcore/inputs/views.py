@@ -103,10 +103,9 @@ class Geometry:
 class View:
     """How an image becomes a view of height × width pixels, or several of them.
 
-    Without `resize` the whole image is stretched to the view, so nothing on the part goes unseen. With it the
-    shorter side is first resized to `resize` and the centre is cropped (the paper: 256, then 224 × 224).
-    With `zoom` the views are tiles, which have so many pixels for one of the image. The window says which values are
-    black and white.
+    Without `resize` the whole image is stretched to the view. With it the shorter side is first resized to `resize` and
+    the centre is cropped (the paper: 256, then 224 × 224). With `zoom` the views are tiles, which have so many pixels
+    for one of the image. The window says which values are black and white.
     """
 
     height: int = 224
@@ -118,8 +117,7 @@ class View:
     def geometries(self, height: int, width: int) -> tuple[Geometry, ...]:
         """The boxes of all views of an image of height × width: one, or those of tiles, row by row.
 
-        Tiles overlap by at least OVERLAP. In a direction in which the image is smaller than a tile there is only one,
-        which reaches beyond it.
+        Where the image is smaller than a tile there is only one, which reaches beyond it.
 
         >>> [where.box for where in View(64, 64, zoom=1).geometries(64, 140)]
         [(0, 0, 64.0, 64.0), (0, 38, 64.0, 102.0), (0, 76, 64.0, 140.0)]
@@ -128,7 +126,7 @@ class View:
             return (self.geometry(height, width),)
 
         def tiles(length: int, tile: float) -> list[tuple[int, float, float]]:
-            """Where tiles begin that cover a length, and how far the tiles before and behind reach into each."""
+            """Where each begins, and how far the tiles before and behind reach into it."""
             n = _tile_count(length, tile)
             starts = [round(i * (length - tile) / max(n - 1, 1)) for i in range(n)]
             reach = [start + tile - behind for start, behind in pairwise(starts)]
@@ -254,10 +252,9 @@ EVERY_TURN = tuple(dict.fromkeys(turn for turns in TURNS.values() for turn in tu
 
 @dataclass(frozen=True, eq=False)
 class Placed:
-    """One view of an image: its number among those of its scale, where it lies, and which of its patches count.
+    """One view of an image: its number among those of its scale, where it lies, which of its patches (h, w) count.
 
-    inside (h, w) says the latter; None where all of them do. Turned copies are numbered behind the views of the image,
-    by turn.
+    Turned copies are numbered behind the views of the image, by turn.
     """
 
     number: int
@@ -289,10 +286,9 @@ def views_of(size: tuple[int, int], view: View, grid: tuple[int, int], area: Are
 
 
 def reduction(views: Sequence[View], height: int, width: int) -> int:
-    """How many times smaller a JPEG of height × width is decoded for these views.
+    """How many times smaller a JPEG of height × width is decoded for these views, which saves most of the time.
 
-    One that is many times larger than all views is decoded at 1/2, 1/4 or 1/8 of its size, which saves most of the
-    time: at the smallest of these at which every box still has DRAFT_MARGIN times the view's pixels both ways.
+    Every box then still has DRAFT_MARGIN times the view's pixels both ways.
     """
     spare = min(view.spare(height, width) for view in views)
     return next((times for times in (8, 4, 2) if spare >= DRAFT_MARGIN * times), 1)

@@ -1,26 +1,19 @@
 """Has the line changed? Recent images against those that the model has learnt from, by their scores and by the camera.
 
-**Scores.** Compared with the normal images that the threshold was made from. Production holds defects too, so a plain
-comparison would call every bad batch a drift. Compared are therefore the images that pass, with the reference images
-that pass, by the two-sample Kolmogorov–Smirnov test: defects that are rejected do not count, and whatever happens to
+**Scores.** Production holds defects too, so a plain comparison would call every bad batch a drift. Compared are the
+images that pass, with the reference images that pass, by the two-sample Kolmogorov–Smirnov test: whatever happens to
 good parts (light, focus, a new supplier) moves them. If most images are rejected there is little left to compare, and
 that alone is a drift. How many are rejected is a question of its own, answered by the binomial test against the rate
 that the threshold promises.
 
 Cross-image calibration scores are those of images whose own rows are taken out of the bank, with nothing put in their
-place. Images from the line meet the whole bank and score a little lower. Against such a reference only a shift up
+place. Images from the line meet the whole bank and score a little lower, so against such a reference only a shift up
 means anything; a reference of images that the model has not learnt from shows both.
 
 **The camera.** Scores hardly move while a lamp fades or a fixture slips, until good parts are rejected. The images
-themselves tell it earlier, and tell what it is. A measure has changed if all of this holds:
-
-- The two groups differ by more than chance (Mann–Whitney). With m measures each is tested at 1/m of the significance,
-  so that unchanged images are called changed no more often than it says.
-- The median of the recent images lies outside of the middle 80 % of the learnt ones: a model has learnt what lies
-  within.
-- The median has moved by a share that matters (LEAST).
-
-Medians do not mind some defects among the recent images.
+show it earlier, and show what it is. A measure has changed if the two groups differ by more than chance
+(Mann–Whitney; with m measures each is tested at 1/m of the significance), the median of the recent images lies outside
+of the middle 80 % of the learnt ones, and it has moved by a share that matters (MATTERS).
 """
 
 from __future__ import annotations
@@ -42,17 +35,17 @@ from mhpatchcore.runtime.arrays import Doubles
 SIGNIFICANCE = 0.01
 MOST = 0.5
 MIDDLE = (0.1, 0.9)
-# the share of the learnt median by which one must move; a part in the middle of 400 pixels moves by 4
-LEAST = dict(zip(MEASURES, (0.03, 0.05, 0.1, 0.2, 0.02, 0.02, 0.02, 0.02), strict=True))
-LESS_AND_MORE = {
-    "brightness": ("darker", "brighter"),
-    "contrast": ("less contrast", "more contrast"),
-    "sharpness": ("less sharp", "sharper"),
-    "noise": ("less noise", "more noise"),
-    "red": ("less red", "more red"),
-    "blue": ("less blue", "more blue"),
-    "part_x": ("left", "right"),
-    "part_y": ("up", "down"),
+# of each measure the share of the learnt median by which one must move (a part in the middle of 400 pixels moves by 4),
+# and what less of it and more of it is called
+MATTERS = {
+    "brightness": (0.03, "darker", "brighter"),
+    "contrast": (0.05, "less contrast", "more contrast"),
+    "sharpness": (0.1, "less sharp", "sharper"),
+    "noise": (0.2, "less noise", "more noise"),
+    "red": (0.02, "less red", "more red"),
+    "blue": (0.02, "less blue", "more blue"),
+    "part_x": (0.02, "left", "right"),
+    "part_y": (0.02, "up", "down"),
 }
 MOST_REFERENCES = 1000  # more of them say no more, and take time
 KNOWN = 0.9  # of the images on both sides must have a measure, or there is nothing to say
@@ -110,12 +103,8 @@ class Drift:
         return f"no drift: scores are {known} ({medians}, p = {self.shift_p:.2g})"
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self) | {
-            "reject_rate": self.reject_rate,
-            "is_drift": self.is_drift,
-            "many_rejects": self.many_rejects,
-            "verdict": self.verdict,
-        }
+        derived = ("reject_rate", "is_drift", "many_rejects", "verdict")
+        return asdict(self) | {name: getattr(self, name) for name in derived}
 
 
 def compare(
@@ -179,7 +168,7 @@ class Change:
         ('15 % darker', 'the part lies 10 px further left')
         """
         by = self.recent - self.reference
-        what = LESS_AND_MORE[self.measure][by > 0]
+        what = MATTERS[self.measure][1 + (by > 0)]
         if self.measure in ("part_x", "part_y"):
             return f"the part lies {abs(by):.0f} px further {what}"
         return f"{abs(by) / self.reference:.0%} {what}".replace("%", " %", 1)
@@ -213,13 +202,27 @@ class CameraDrift:
 
 def camera_drift(recent: ArrayLike, reference: ArrayLike, significance: float = SIGNIFICANCE) -> CameraDrift:
     """The MEASURES of recent images (n, m) against those of learnt ones (N, m); NaN is unknown."""
-    ours, theirs = (_measured(rows) for rows in (recent, reference))
+    tables = (np.asarray(rows, np.float64).reshape(-1, len(MEASURES)) for rows in (recent, reference))
+    ours, theirs = (rows[np.isfinite(rows).any(axis=1)] for rows in tables)
     theirs = theirs[:: -(-len(theirs) // MOST_REFERENCES) or 1]
-    found = []
+    changes = []
     for name, new, old in zip(MEASURES, ours.T, theirs.T, strict=True):
-        change = _change(name, new, old, significance / len(MEASURES))
-        found += [] if change is None else [change]
-    return CameraDrift(len(ours), len(theirs), tuple(found))
+        changes += _changes(name, new, old, significance / len(MEASURES))
+    return CameraDrift(len(ours), len(theirs), tuple(changes))
+
+
+def _changes(name: str, recent: Doubles, reference: Doubles, significance: float) -> list[Change]:
+    """The change of one measure, or nothing."""
+    from scipy import stats
+
+    new, old = (values[np.isfinite(values)] for values in (recent, reference))
+    if not len(new) or not len(old) or len(new) < KNOWN * len(recent) or len(old) < KNOWN * len(reference):
+        return []
+    now, (low, then, high) = float(np.median(new)), np.quantile(old, (MIDDLE[0], 0.5, MIDDLE[1]))
+    if low <= now <= high or abs(now - then) < MATTERS[name][0] * abs(then):
+        return []
+    p = float(stats.mannwhitneyu(new, old).pvalue)
+    return [Change(name, float(then), now, p)] if p < significance else []
 
 
 def typical_file(model: Model) -> Path | None:
@@ -230,22 +233,3 @@ def typical_file(model: Model) -> Path | None:
     away = (apart / np.maximum(np.nanmedian(apart, axis=0), 1e-9)).sum(axis=1)
     image = int(np.where(np.isfinite(away), away, np.inf).argmin())
     return training_file(model, image, [Path(event.source) for event in model.history])
-
-
-def _measured(rows: ArrayLike) -> Doubles:
-    """The images of which anything is known."""
-    every = np.asarray(rows, np.float64).reshape(-1, len(MEASURES))
-    return every[np.isfinite(every).any(axis=1)]
-
-
-def _change(name: str, recent: Doubles, reference: Doubles, significance: float) -> Change | None:
-    from scipy import stats
-
-    new, old = (values[np.isfinite(values)] for values in (recent, reference))
-    if not len(new) or not len(old) or len(new) < KNOWN * len(recent) or len(old) < KNOWN * len(reference):
-        return None
-    now, (low, then, high) = float(np.median(new)), np.quantile(old, (MIDDLE[0], 0.5, MIDDLE[1]))
-    if low <= now <= high or abs(now - then) < LEAST[name] * abs(then):
-        return None
-    p = float(stats.mannwhitneyu(new, old).pvalue)
-    return Change(name, float(then), now, p) if p < significance else None

@@ -27,7 +27,7 @@ from mhpatchcore.inputs.loading import load_image
 from mhpatchcore.inputs.places import is_there
 from mhpatchcore.inputs.regions import Extent
 from mhpatchcore.inputs.sources import GivenImage, ImageLike, content_hash
-from mhpatchcore.inputs.views import EVERY_TURN, PLAIN, Box, Geometry, Turn
+from mhpatchcore.inputs.views import EVERY_TURN, PLAIN, Box, Sides, Turn
 from mhpatchcore.metric.distances import squared_distances
 from mhpatchcore.model.value import Model, Scale
 from mhpatchcore.result import Result
@@ -135,18 +135,19 @@ class Evidence:
         image
             The image that was explained; needed where it was not a file.
         """
-        from mhpatchcore.report.evidence import evidence_png
-
-        content = evidence_png(self.result.source(image), self)
+        content = self._png(self.result.source(image))
         with atomic_path(path) as temporary:
             temporary.write_bytes(content)
 
     def _repr_png_(self) -> bytes | None:
         """What a notebook shows: the picture, where the image is a file that is still there."""
+        there = self.image is not None and Path(self.image).is_file()
+        return self._png(self.result.source()) if there else None
+
+    def _png(self, image: ImageLike) -> bytes:
         from mhpatchcore.report.evidence import evidence_png
 
-        there = self.image is not None and Path(self.image).is_file()
-        return evidence_png(self.result.source(), self) if there else None
+        return evidence_png(image, self)
 
     def __repr__(self) -> str:
         scores = ", ".join(f"{place.score:.4g}" for place in self.places)
@@ -170,8 +171,8 @@ def explain(
     source = load_image(image, model.config.views, result.area)
     described: dict[int, Floats] = {}
     places = []
-    for region, worst in _worst_patches(result):
-        i, row, column = worst
+    for region in result.regions[:PLACES] or (None,):
+        i, row, column = _worst_patch(result, region.box if region else (0, 0, *result.size))
         seen = result.views[i]
         scale, head = model.scales[seen.scale], heads[seen.scale]
         if i not in described:
@@ -208,85 +209,62 @@ def patch_box(info: BackboneInfo, row: int, column: int) -> Box:
     return top, left, bottom, right
 
 
-def _worst_patches(result: Result) -> list[tuple[Region | None, tuple[int, int, int]]]:
-    """For each of the first regions the patch (view, row, column) that scores highest in it."""
-    if not result.regions:
-        return [(None, _worst_in(result, (0, 0, *result.size)))]
-    return [(region, _worst_in(result, region.box)) for region in result.regions[:PLACES]]
-
-
-def _worst_in(result: Result, box: Extent) -> tuple[int, int, int]:
+def _worst_patch(result: Result, box: Extent) -> tuple[int, int, int]:
     """The patch (view, row, column) whose distance is the largest within a box of the original image."""
-    found = []
-    for i, view in enumerate(result.views):
-        cells = view.cells_in(box)
-        if cells is None:
-            continue
-        rows, columns = cells
-        inside = view.distances[rows, columns]
-        row, column = np.unravel_index(inside.argmax(), inside.shape)
-        found.append((float(inside.max()), i, rows.start + int(row), columns.start + int(column)))
-    _, i, row, column = max(found, key=lambda one: one[0])
-    return i, row, column
+    seen = {i: cells for i, view in enumerate(result.views) if (cells := view.cells_in(box))}
+    worst = max(seen, key=lambda i: float(result.views[i].distances[seen[i]].max()))
+    rows, columns = seen[worst]
+    inside = result.views[worst].distances[rows, columns]
+    row, column = np.unravel_index(inside.argmax(), inside.shape)
+    return worst, rows.start + int(row), columns.start + int(column)
 
 
 def _nearest_of_each_image(distances: Floats, images: Indices) -> list[int]:
     """The nearest rows, at most one of each training image; centroids (−1) have none in common."""
-    rows: list[int] = []
-    seen: set[int] = set()
-    for row in np.argsort(distances, kind="stable"):
+    nearest: dict[int, int] = {}
+    for row in np.argsort(distances, kind="stable").tolist():
         image = int(images[row])
-        if image < 0 or image not in seen:
-            rows.append(int(row))
-            seen.add(image)
-        if len(rows) == NEAREST:
+        nearest.setdefault(image if image >= 0 else -1 - row, row)
+        if len(nearest) == NEAREST:
             break
-    return rows
+    return list(nearest.values())
 
 
 def _normal_patch(
     model: Model, scale: int, row: int, distance: float, folders: Sequence[Path]
 ) -> NormalPatch:
     own = model.scales[scale]
-    image, view, *cell = (int(value) for value in own.origin[row])
+    image, view, *cell = own.origin[row].tolist()
     if image < 0:
         return NormalPatch(None, None, distance)
     name, box = model.images[image], patch_box(own.backbone.info, *cell)
     file = training_file(model, image, folders)
-    if file is None:
+    size = file and size_of(file)
+    if not size:
         return NormalPatch(name, box, distance)
-    where, turn = _geometry(model, scale, view, file)
-    placed = where.in_original(_turned_back(box, turn, where, own.size), *own.size)
+    every = model.config.views[scale].geometries(*size)
+    where, turn = every[view % len(every)], EVERY_TURN[view // len(every)]
+    placed = where.in_original(_turned_back(box, turn, where.sides, own.size), *own.size)
     return NormalPatch(name, box, distance, str(file), placed, None if turn == PLAIN else str(turn))
 
 
 def training_file(model: Model, image: int, folders: Sequence[Path] = ()) -> Path | None:
-    """The file of a training image, if there is one of its name and content, which can be read."""
+    """The file of a training image, if there is one of its name and content."""
     for file in filter(is_there, _candidates(model.images[image], folders)):
         with suppress(ImageError):
-            if content_hash(file) == model.hashes[image] and size_of(file) is not None:
+            if content_hash(file) == model.hashes[image]:
                 return file
     return None
 
 
-def _turned_back(box: Box, turn: Turn, where: Geometry, size: tuple[int, int]) -> Box:
+def _turned_back(box: Box, turn: Turn, sides: Sides, size: tuple[int, int]) -> Box:
     """Where a box of a turned view of `size` lies in the view: one as large, around the place that it shows."""
     if turn == PLAIN:
         return box
-    sides = np.array([box[2] - box[0], box[3] - box[1]])
-    middle = turn.back(np.array([[box[0]], [box[1]]]) + sides[:, None] / 2, size, where.sides)[:, 0]
-    top, left = np.clip(np.rint(middle - sides / 2), 0, np.array(size) - sides).astype(int).tolist()
-    return top, left, top + int(sides[0]), left + int(sides[1])
-
-
-def _geometry(model: Model, scale: int, view: int, file: Path) -> tuple[Geometry, Turn]:
-    """Where a view of a training image lies in it, and how it is turned."""
-    size = size_of(file)
-    if size is None:
-        raise ImageError(f"cannot read image {file}; replace or remove it")
-    every = model.config.views[scale].geometries(*size)
-    turn, number = divmod(view, len(every))
-    return every[number], EVERY_TURN[turn]
+    extent = np.array([box[2] - box[0], box[3] - box[1]])
+    middle = turn.back(np.array([[box[0]], [box[1]]]) + extent[:, None] / 2, size, sides)[:, 0]
+    top, left = np.clip(np.rint(middle - extent / 2), 0, np.array(size) - extent).astype(int).tolist()
+    return top, left, top + int(extent[0]), left + int(extent[1])
 
 
 def _candidates(name: str, folders: Sequence[Path]) -> list[Path]:
@@ -300,7 +278,6 @@ def _candidates(name: str, folders: Sequence[Path]) -> list[Path]:
 
 
 def _layer_shares(scale: Scale, difference: Doubles) -> tuple[LayerShare, ...]:
-    """What each layer has in the squared distance."""
     info, A = scale.backbone.info, scale.whitening.A
     terms = difference * (A.T @ (A @ difference))
     total = float(terms.sum()) or 1.0
@@ -312,8 +289,7 @@ def _layer_shares(scale: Scale, difference: Doubles) -> tuple[LayerShare, ...]:
 
 
 def _direction_shares(z: Doubles) -> tuple[DirectionShare, ...]:
-    """The largest shares among the directions."""
     squares = z**2
     total = float(squares.sum()) or 1.0
-    largest = np.argsort(-squares, kind="stable")[:DIRECTIONS]
-    return tuple(DirectionShare(int(i), float(squares[i]) / total) for i in largest)
+    largest = np.argsort(-squares, kind="stable")[:DIRECTIONS].tolist()
+    return tuple(DirectionShare(i, float(squares[i]) / total) for i in largest)

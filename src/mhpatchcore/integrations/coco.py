@@ -27,14 +27,7 @@ Polygon = Sequence[tuple[float, float]]
 def dataset(annotations: str | Path, images: str | Path, masks: str | Path) -> Dataset:
     """The labelled images of a COCO file: one without annotations is good, others are of their first one's category.
 
-    Parameters
-    ----------
-    annotations
-        A JSON file.
-    images
-        The folder that its file names are relative to.
-    masks
-        A folder to draw masks in.
+    File names are relative to the folder `images`; masks are drawn in the folder `masks`.
     """
     document, labels = read_json(annotations), defaultdict[Any, list[Mapping[str, Any]]](list)
     samples = []
@@ -55,14 +48,7 @@ def dataset(annotations: str | Path, images: str | Path, masks: str | Path) -> D
 def add_to_inbox(labels: Dataset, model: str | Path, who: str = "") -> int:
     """Keep labelled images in the inbox beside a model file, as good or defective; returns how many.
 
-    Parameters
-    ----------
-    labels
-        What `dataset` has read, here or in `label_studio`.
-    model
-        The model file.
-    who
-        Who has labelled them.
+    `labels` is what `dataset` has read, here or in `label_studio`, and `who` the one who labelled them.
     """
     inbox, name = Inbox.beside(Path(model)), Path(model).stem
     for one in labels.test:

@@ -8,15 +8,12 @@ detector = from_hub("me/bottle")
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from huggingface_hub import CommitOperationAdd, HfApi
 
 from mhpatchcore.detector import Detector
 from mhpatchcore.errors import UserError, in_one_line
 from mhpatchcore.model.file import to_bytes
-from mhpatchcore.report import wording
-
-if TYPE_CHECKING:
-    from huggingface_hub import HfApi
+from mhpatchcore.report.page import provenance, threshold_promise
 
 FILE = "model.mhpc"
 
@@ -29,32 +26,19 @@ def push_to_hub(
     license: str = "other",
     token: str | None = None,
 ) -> str:
-    """Upload a detector with its card, in one commit; returns the commit's URL.
+    """Upload a detector with its card, in one commit, to "name/repository"; returns the commit's URL.
 
-    A model file holds the names of its training images, and descriptors of them: it is private unless you say so.
-
-    Parameters
-    ----------
-    detector
-        A fitted detector.
-    repository
-        "name/repository"; it is made if it is not there.
-    private
-        Whether a new repository can be seen by you alone.
-    license
-        The licence of the model, by the hub's names.
-    token
-        Your access token (default: that of `hf auth login`, or HF_TOKEN).
+    A model file holds the names of its training images, and descriptors of them: a new repository is private unless
+    you say otherwise. The licence goes by the hub's names. The token is that of `hf auth login`, or HF_TOKEN, if you
+    give none.
     """
-    from huggingface_hub import CommitOperationAdd
-
     operations = [
         CommitOperationAdd(FILE, to_bytes(detector.model)),
         CommitOperationAdd("README.md", card(detector, repository, license).encode()),
     ]
     message = f"Detector of {detector.model.n_learnt} images"
     try:
-        hub = _api(token)
+        hub = HfApi(token=token)
         hub.create_repo(repository, private=private, exist_ok=True)
         return str(hub.create_commit(repository, operations, commit_message=message).commit_url)
     except Exception as error:  # the hub library's errors have no common base over its versions
@@ -62,37 +46,17 @@ def push_to_hub(
 
 
 def from_hub(repository: str, *, revision: str | None = None, token: str | None = None) -> Detector:
-    """Download a detector, or take it from the cache.
-
-    Parameters
-    ----------
-    repository
-        "name/repository".
-    revision
-        A branch, a tag or a commit (default: the newest).
-    token
-        Your access token, for a private repository.
-    """
+    """Download a detector from "name/repository", or take it from the cache; a revision is a branch, tag or commit."""
     try:
-        path = _api(token).hf_hub_download(repository, FILE, revision=revision)
+        path = HfApi(token=token).hf_hub_download(repository, FILE, revision=revision)
     except Exception as error:
         raise UserError(f"cannot download {FILE} of {repository}: {in_one_line(error)}") from error
     return Detector.load(path)
 
 
 def card(detector: Detector, repository: str, license: str = "other") -> str:
-    """The card of a detector in Markdown: its promise, how to use it, and where it comes from.
-
-    Parameters
-    ----------
-    detector
-        A fitted detector.
-    repository
-        Where it is going to be.
-    license
-        The licence of the model, by the hub's names.
-    """
-    facts = "\n".join(f"| {name} | {value} |" for name, value in wording.provenance(detector))
+    """The card of a detector in Markdown: its promise, how to use it, and where it comes from."""
+    facts = "\n".join(f"| {name} | {value} |" for name, value in provenance(detector))
     return f"""---
 library_name: mhpatchcore
 license: {license}
@@ -101,7 +65,7 @@ tags: [anomaly-detection, visual-inspection, patchcore]
 ---
 # {detector.model.product or repository}
 
-Finds defects on images of parts like those it has learnt. {wording.threshold_promise(detector.calibration)}
+Finds defects on images of parts like those it has learnt. {threshold_promise(detector.calibration)}
 
 ```python
 from mhpatchcore.integrations.hub import from_hub
@@ -113,9 +77,3 @@ result = from_hub("{repository}").score("part.png")
 |---|---|
 {facts}
 """
-
-
-def _api(token: str | None) -> HfApi:
-    from huggingface_hub import HfApi
-
-    return HfApi(token=token)

@@ -33,12 +33,7 @@ LOCAL = "/data/local-files/?d="  # how Label Studio names files of its local sto
 def tasks(results: Iterable[Result], prefix: str = LOCAL) -> list[dict[str, Any]]:
     """A task for each image with the verdict and the regions as predictions, to be imported as JSON.
 
-    Parameters
-    ----------
-    results
-        Results of files.
-    prefix
-        What stands before the path of an image.
+    `prefix` stands before the path of each image.
     """
     return [{"data": {"image": f"{prefix}{one.path}"}, "predictions": [_prediction(one)]} for one in results]
 
@@ -47,16 +42,8 @@ def dataset(export: str | Path, images: str | Path, masks: str | Path) -> Datase
     """The labelled images of an export as JSON, found by their names in a folder.
 
     An image with a rectangle or a polygon is defective, of the kind of the first one's label; one without is what its
-    choice says: passed, good, ok and normal are good. Images without annotations are left out.
-
-    Parameters
-    ----------
-    export
-        A JSON file.
-    images
-        The folder of the images.
-    masks
-        A folder to draw masks in.
+    choice says: passed, good, ok and normal are good. Images without annotations are left out. Masks are drawn in the
+    folder `masks`.
     """
     try:
         found = [_sample(task, Path(images), Path(masks)) for task in read_json(export)]
@@ -67,25 +54,15 @@ def dataset(export: str | Path, images: str | Path, masks: str | Path) -> Datase
 
 def _prediction(result: Result) -> dict[str, Any]:
     height, width = result.size
-    found: list[dict[str, Any]] = [
-        {
-            "from_name": "verdict",
-            "to_name": "image",
-            "type": "choices",
-            "value": {"choices": [result.verdict]},
-        }
-    ]
+    verdict = {"from_name": "verdict", "to_name": "image", "type": "choices"}
+    label: dict[str, Any] = {"from_name": "label", "to_name": "image", "type": "rectanglelabels"}
+    label |= {"original_width": width, "original_height": height}
+    found: list[dict[str, Any]] = [verdict | {"value": {"choices": [result.verdict]}}]
     for region in result.regions:
         x, y, wide, tall = region.box.xywh
-        value = {"x": 100 * x / width, "y": 100 * y / height}
-        value |= {"width": 100 * wide / width, "height": 100 * tall / height, "rotation": 0}
-        found.append(
-            {
-                **{"from_name": "label", "to_name": "image", "type": "rectanglelabels"},
-                **{"original_width": width, "original_height": height},
-                "value": value | {"rectanglelabels": [region.name or "anomaly"]},
-            }
-        )
+        value = {"x": 100 * x / width, "y": 100 * y / height, "rotation": 0}
+        value |= {"width": 100 * wide / width, "height": 100 * tall / height}
+        found.append(label | {"value": value | {"rectanglelabels": [region.label]}})
     return {"model_version": f"mhpatchcore {__version__}", "score": result.score, "result": found}
 
 

@@ -37,30 +37,12 @@ class PatchCoreModel(pyfunc.PythonModel):  # type: ignore[misc]  # which has no 
 
 
 def save_model(detector: Detector, path: str | Path) -> None:
-    """Write a detector as a folder in MLflow's format.
-
-    Parameters
-    ----------
-    detector
-        A fitted detector.
-    path
-        A new folder.
-    """
+    """Write a detector as a new folder in MLflow's format."""
     _written(detector, lambda **model: pyfunc.save_model(str(path), **model))
 
 
 def log_model(detector: Detector, name: str, **options: Any) -> Any:
-    """Log a detector with the run that is active.
-
-    Parameters
-    ----------
-    detector
-        A fitted detector.
-    name
-        What the model is called in the run.
-    **options
-        What `mlflow.pyfunc.log_model` takes besides, such as `registered_model_name`.
-    """
+    """Log a detector with the run that is active; options are those of `mlflow.pyfunc.log_model`."""
     return _written(detector, lambda **model: pyfunc.log_model(name=name, **model, **options))
 
 

@@ -12,8 +12,7 @@ import numpy as np
 import supervision as sv
 
 from mhpatchcore.result import Result
-
-UNNAMED = "anomaly"
+from mhpatchcore.scoring.maps import ANOMALY
 
 
 def detections(result: Result) -> sv.Detections:
@@ -21,11 +20,6 @@ def detections(result: Result) -> sv.Detections:
 
     `confidence` is peak / (peak + pixel threshold): a half at the threshold, and towards 1 above it. `data` has the
     class names, peaks and areas.
-
-    Parameters
-    ----------
-    result
-        What the detector says of an image.
     """
     from scipy.ndimage import label
 
@@ -35,8 +29,8 @@ def detections(result: Result) -> sv.Detections:
     labels, _ = label(result.mask, structure=np.ones((3, 3)))
     peaks = np.array([region.peak for region in regions])
     limit = result.pixel_threshold if np.isfinite(result.pixel_threshold) else result.mask_limit
-    names = [region.name or UNNAMED for region in regions]
-    known = (UNNAMED, *result.names)
+    names = [region.label for region in regions]
+    known = (ANOMALY, *result.names)
     return sv.Detections(
         xyxy=np.array([region.box.xyxy for region in regions], np.float64),
         mask=np.stack([labels == labels[region.peak_at] for region in regions]),

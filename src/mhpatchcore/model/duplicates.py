@@ -42,33 +42,29 @@ def near_duplicate_groups(thumbnails: Floats) -> Indices:
     [0, 1, 0, 0]
     """
     groups = np.arange(len(thumbnails))
-    if not 0 < len(thumbnails) <= MOST_IMAGES:
-        return groups
-    for first, second in _near_pairs(thumbnails):
-        roots = groups[first], groups[second]
-        if roots[0] != roots[1]:
-            groups[groups == max(roots)] = min(roots)
+    if len(thumbnails) <= MOST_IMAGES:
+        for rows, columns in _near_pairs(thumbnails, thumbnails, thumbnails):
+            later = columns > rows
+            for pair in zip(rows[later].tolist(), columns[later].tolist(), strict=True):
+                first, second = sorted(groups[list(pair)])
+                groups[groups == second] = first
     return groups
 
 
 def near_duplicates(thumbnails: Floats, known: Floats) -> Indices:
     """Indices of the thumbnails (n, SIDE²) that are near-duplicates of one of the `known` (m, SIDE²)."""
-    if len(thumbnails) == 0 or len(known) == 0:
-        return np.empty(0, np.intp)
-    limit = _limit(np.concatenate([thumbnails, known]))
-    found = [
-        start + np.flatnonzero((_apart(thumbnails[start : start + BLOCK], known) <= limit).any(axis=1))
-        for start in range(0, len(thumbnails), BLOCK)
-    ]
-    return np.concatenate(found)
+    pairs = _near_pairs(thumbnails, known, np.concatenate([thumbnails, known]))
+    return np.unique(np.concatenate([np.empty(0, np.intp), *(rows for rows, _ in pairs)]))
 
 
-def _near_pairs(thumbnails: Floats) -> Iterator[tuple[int, int]]:
-    limit = _limit(thumbnails)
-    for start in range(0, len(thumbnails), BLOCK):
-        rows, columns = np.nonzero(_apart(thumbnails[start : start + BLOCK], thumbnails) <= limit)
-        later = columns > rows + start
-        yield from zip((rows[later] + start).tolist(), columns[later].tolist(), strict=True)
+def _near_pairs(some: Floats, others: Floats, every: Floats) -> Iterator[tuple[Indices, Indices]]:
+    """The rows (p,) of some thumbnails and of others that show one part; `every` says how far images are apart."""
+    if len(some) == 0 or len(others) == 0:
+        return
+    limit = _limit(every)
+    for start in range(0, len(some), BLOCK):
+        rows, columns = np.nonzero(_apart(some[start : start + BLOCK], others) <= limit)
+        yield rows + start, columns
 
 
 def _apart(one: Floats, other: Floats) -> Floats:

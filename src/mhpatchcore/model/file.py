@@ -25,7 +25,7 @@ from mhpatchcore.errors import ModelFileError, UserError, in_one_line
 from mhpatchcore.metric.moments import Moments
 from mhpatchcore.metric.whitening import Whitening
 from mhpatchcore.model.history import Event
-from mhpatchcore.model.validation import check_document, check_model, check_tensors
+from mhpatchcore.model.validation import OF_SCALE, check_document, check_model, check_tensors
 from mhpatchcore.model.value import Model, Scale
 from mhpatchcore.runtime.arrays import Array
 from mhpatchcore.runtime.files import atomic_path, remove_abandoned
@@ -223,37 +223,30 @@ def _tensors(model: Model) -> dict[str, Array]:
             f"{i}.graph": np.frombuffer(scale.backbone.graph, np.uint8),
         }
         if model.defects.names:
-            tensors |= {
-                f"{i}.defects.rows": model.defects.rows[i],
-                f"{i}.defects.kinds": model.defects.kinds[i],
-            }
+            tensors[f"{i}.defects.rows"] = model.defects.rows[i]
+            tensors[f"{i}.defects.kinds"] = model.defects.kinds[i]
     return tensors
 
 
 def _model(document: dict[str, Any], tensors: dict[str, Array]) -> Model:
     scales = []
     for i, entry in enumerate(document["scales"]):
-        mean = tensors[f"{i}.moments.mean"]
-        moments = Moments(entry["n_patches"], mean, tensors[f"{i}.moments.M2"], tensors[f"{i}.moments.rest"])
-        A, numbers = tensors[f"{i}.whitening.A"], (entry["lam"], entry["jitter"], entry["retained"])
+        own = {name: tensors[f"{i}.{name}"] for name in OF_SCALE}
+        mean = own["moments.mean"]
         scales.append(
             Scale(
-                Backbone(BackboneInfo.from_json(entry["backbone"]), tensors[f"{i}.graph"].tobytes()),
-                moments,
-                tensors[f"{i}.variances"],
-                Whitening(A, mean, *numbers),
-                tensors[f"{i}.bank.raw"],
-                tensors[f"{i}.bank.origin"],
-                tensors[f"{i}.bank.weights"],
+                Backbone(BackboneInfo.from_json(entry["backbone"]), own["graph"].tobytes()),
+                Moments(entry["n_patches"], mean, own["moments.M2"], own["moments.rest"]),
+                own["variances"],
+                Whitening(own["whitening.A"], mean, entry["lam"], entry["jitter"], entry["retained"]),
+                own["bank.raw"],
+                own["bank.origin"],
+                own["bank.weights"],
             )
         )
     every = range(len(scales))
-    deciding = unstacked(
-        tensors["deciding.images"],
-        tensors["deciding.sizes"],
-        [tensors[f"{i}.deciding.cells"] for i in every],
-        [tensors[f"{i}.deciding.rows"] for i in every],
-    )
+    of_scales = [[tensors[f"{i}.deciding.{name}"] for i in every] for name in ("cells", "rows")]
+    deciding = unstacked(tensors["deciding.images"], tensors["deciding.sizes"], *of_scales)
     defects = NO_DEFECTS
     if document["defects"]:
         names, images = zip(*((one["name"], one["images"]) for one in document["defects"]), strict=True)

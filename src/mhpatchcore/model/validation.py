@@ -158,9 +158,8 @@ def _check_shapes(prefix: str, kinds: Kinds, tensors: Mapping[str, Array], sizes
         )
         known = tensor.dtype in [np.dtype(one) for one in kind.split()]
         _expect(fits and known, f"{prefix}{name} is {tensor.dtype} {tensor.shape}")
-        ends = (
-            [float(end) for end in (tensor.min(), tensor.max())] if tensor.size else []
-        )  # NaN if one is in it
+        # NaN if one is in it
+        ends = [float(end) for end in (tensor.min(), tensor.max())] if tensor.size else []
         in_range = name in MAY_BE_UNKNOWN or all(isfinite(end) and least <= end <= most for end in ends)
         _expect(in_range, f"{prefix}{name} holds numbers that are not finite, or out of range")
 

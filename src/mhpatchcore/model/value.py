@@ -97,15 +97,11 @@ class Model:
     @property
     def odd_images(self) -> dict[str, float]:
         """The scores of calibration images that lie far beyond all others, by name; "" for one that was not learnt."""
-        return {
-            self._calibrating(place): float(self.calibration.scores[place]) for place in self.calibration.odd
-        }
-
-    def _calibrating(self, place: int) -> str:
-        """The name of a calibration image, by its place among the scores."""
-        deciding = self.calibration.deciding
-        image = deciding[place].image if place < len(deciding) else NOT_LEARNT
-        return "" if image == NOT_LEARNT else self.images[image]
+        deciding, found = self.calibration.deciding, {}
+        for place in self.calibration.odd.tolist():
+            image = deciding[place].image if place < len(deciding) else NOT_LEARNT
+            found["" if image == NOT_LEARNT else self.images[image]] = float(self.calibration.scores[place])
+        return found
 
     @property
     def patches(self) -> int:

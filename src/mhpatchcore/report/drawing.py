@@ -23,18 +23,18 @@ from mhpatchcore.inputs.decode import decoded
 from mhpatchcore.inputs.loading import apply_window, load_pixels
 from mhpatchcore.inputs.sources import ImageLike, describe
 from mhpatchcore.inputs.window import Window
-from mhpatchcore.report.wording import number
 from mhpatchcore.result import PEAK_SHARE, Result
 from mhpatchcore.runtime.arrays import Array, Floats, Mask
 from mhpatchcore.runtime.files import atomic_path
+from mhpatchcore.runtime.texts import number
 
 # dark violet → red → yellow: rising lightness reads in grey print, and no red–green contrast is needed
 _STOPS = np.array([[60, 10, 90], [150, 20, 110], [220, 60, 60], [250, 150, 40], [252, 240, 120]], np.float64)
-_LEVELS = 1024
-_STRENGTHS = np.linspace(0, 1, _LEVELS)
-_COLOURS = np.stack([np.interp(_STRENGTHS, np.linspace(0, 1, len(_STOPS)), stop) for stop in _STOPS.T], -1)
-_OPACITY = np.minimum(2 * _STRENGTHS, 0.65)[:, None]
-_ADDED, _KEPT = (_COLOURS * _OPACITY).astype(np.float32), (1 - _OPACITY).astype(np.float32)
+_STRENGTHS = np.linspace(0, 1, 1024)
+_OPACITY = 255 * np.minimum(2 * _STRENGTHS, 0.65)
+_COLOURS = np.stack(
+    [*(np.interp(_STRENGTHS, np.linspace(0, 1, len(_STOPS)), stop) for stop in _STOPS.T), _OPACITY], axis=1
+).astype(np.uint8)
 OUTLINE, RIM = (0, 255, 255), (0, 40, 60)
 SEPARATOR = 4
 SCREEN = 1200  # pixels, the longest side of a picture
@@ -70,50 +70,45 @@ def heat_unit(result: Result) -> float:
     return threshold if isfinite(threshold) and threshold > 0 else max(result.peak, 1e-12)
 
 
-def heat_unit_name(result: Result) -> str:
-    return "pixel threshold" if heat_unit(result) == result.pixel_threshold else "peak of this map"
-
-
 def heat_strength(heat: Floats, unit: float) -> Floats:
     """0 at half the unit and below, 1/3 at the unit (the threshold), 1 at twice the unit and above."""
-    strength: Floats = np.clip((heat / np.float32(unit) - np.float32(0.5)) / np.float32(1.5), 0, 1)
-    return strength
-
-
-def overlay(pixels: Array, heat: Floats, unit: float) -> Array:
-    """Heat (H, W) laid over pixels (H, W, 3); where it is calm the picture stays as it is."""
-    level = (heat_strength(heat, unit) * (_LEVELS - 1)).astype(np.int16)
-    blended: Array = (pixels * _KEPT[level] + _ADDED[level]).astype(np.uint8)
-    return blended
+    return np.asarray(np.clip((heat / np.float32(unit) - np.float32(0.5)) / np.float32(1.5), 0, 1))
 
 
 def heat_layer(heat: Floats, unit: float) -> Array:
-    """Heat (H, W) as a picture (H, W, 4) to be laid over the image: `overlay` without what is under it."""
-    level = (heat_strength(heat, unit) * (_LEVELS - 1)).astype(np.int16)
-    layer = np.concatenate([_COLOURS, 255 * _OPACITY], axis=1)
-    return np.asarray(layer.astype(np.uint8)[level])
+    """Heat (H, W) as a picture (H, W, 4) to be laid over the image; where it is calm nothing shows."""
+    return np.asarray(_COLOURS[(heat_strength(heat, unit) * (len(_COLOURS) - 1)).astype(np.int16)])
 
 
 def outline_layer(mask: Mask) -> Array:
-    """The border of a mask (H, W) as a picture (H, W, 4) to be laid over the image."""
-    layer = np.zeros((*mask.shape, 4), np.uint8)
-    _draw_outline(layer[:, :, :3], mask)
-    layer[:, :, 3] = 255 * layer.any(axis=2)
-    return layer
-
-
-def outlined(pixels: Array, mask: Mask) -> Array:
-    """Pixels with the border of the mask drawn in a line as wide as the image asks for.
+    """The border of a mask (H, W) as a picture (H, W, 4), in a line as wide as the image asks for.
 
     The line is bright with a dark rim, so that it shows on light and dark parts and in grey print.
     """
-    result = pixels.copy()
-    _draw_outline(result, mask)
+    width = max(1, round(min(mask.shape) / 200))
+    lit = _dilated(mask, width)
+    layer = np.zeros((*mask.shape, 4), np.uint8)
+    layer[_dilated(lit, width) & ~lit] = (*RIM, 255)
+    layer[lit & ~mask] = (*OUTLINE, 255)
+    return layer
+
+
+def overlay(pixels: Array, heat: Floats, unit: float) -> Array:
+    """Heat (H, W) over pixels (H, W, 3); where it is calm the picture stays as it is."""
+    below, above = Image.fromarray(pixels).convert("RGBA"), Image.fromarray(heat_layer(heat, unit))
+    return np.asarray(Image.alpha_composite(below, above).convert("RGB"))
+
+
+def outlined(pixels: Array, mask: Mask) -> Array:
+    """Pixels (H, W, 3) with the border of the mask."""
+    layer, result = outline_layer(mask), pixels.copy()
+    drawn = layer[:, :, 3] > 0
+    result[drawn] = layer[drawn, :3]
     return result
 
 
 def screen_size(height: int, width: int, longest: int = SCREEN) -> tuple[int, int]:
-    """Height and width at which an image of height × width is drawn.
+    """Height and width at which an image is drawn.
 
     >>> screen_size(4000, 6000), screen_size(300, 400)
     ((800, 1200), (300, 400))
@@ -134,8 +129,7 @@ def screen_pixels(source: ImageLike, window: Window | None = None, longest: int 
     image = apply_window(decoded(source, reduced), window, describe(source))
     height, width = screen_size(image.height, image.width, longest)
     shown = image.resized(height, width, resample=Image.Resampling.LANCZOS)
-    pixels: Array = np.clip(shown, 0, 255).astype(np.uint8)
-    return pixels
+    return np.asarray(np.clip(shown, 0, 255).astype(np.uint8))
 
 
 def screen_map(result: Result, height: int, width: int) -> Floats:
@@ -143,21 +137,13 @@ def screen_map(result: Result, height: int, width: int) -> Floats:
     return result.map_over((0, 0, *result.size), height, width)
 
 
-def panels(source: ImageLike, result: Result, full_size: bool = False, truth: Mask | None = None) -> Array:
-    """Original, heatmap, and predicted segmentation, side by side; after the original the truth (H, W), if given."""
+def panels(source: ImageLike, result: Result, full_size: bool = False) -> Array:
+    """Original, heatmap, and predicted segmentation, side by side."""
     pixels = load_pixels(source, result.window) if full_size else screen_pixels(source, result.window)
     height, width = pixels.shape[:2]
-    known = (
-        []
-        if truth is None
-        else [outlined(pixels, np.asarray(Image.fromarray(truth).resize((width, height))))]
-    )
-    count = 3 + len(known)
-    sheet = np.full((height, count * width + (count - 1) * SEPARATOR, 3), 255, np.uint8)
-    plain, *between, hot, found = (sheet[:, i * (width + SEPARATOR) :][:, :width] for i in range(count))
-    plain[:], found[:] = pixels, pixels
-    for panel, drawn in zip(between, known, strict=True):
-        panel[:] = drawn
+    sheet = np.full((height, 3 * width + 2 * SEPARATOR, 3), 255, np.uint8)
+    plain, hot, found = (sheet[:, i * (width + SEPARATOR) :][:, :width] for i in range(3))
+    plain[:] = pixels
     # the map is made some rows at a time, so that the map of a large image is never in memory as a whole
     mask = np.empty((height, width), bool)
     rows = max(1, BAND // width)
@@ -167,7 +153,7 @@ def panels(source: ImageLike, result: Result, full_size: bool = False, truth: Ma
         heat = result.map_over((top * tall, 0, bottom * tall, result.size[1]), bottom - top, width)
         hot[top:bottom] = overlay(pixels[top:bottom], heat, heat_unit(result))
         mask[top:bottom] = heat > result.mask_limit
-    _draw_outline(found, mask)
+    found[:] = outlined(pixels, mask)
     return sheet
 
 
@@ -217,17 +203,11 @@ def _legend(result: Result, width: int) -> Array:
     image.paste(Image.fromarray(overlay(ground, ramp, unit)), (left, top + size // 6))
     at_unit = left + bar // 3
     draw.line((at_unit, top, at_unit, top + size + size // 3), fill=INK, width=max(1, round(scale)))
-    end = f" {number(2 * unit)} and more; the mark is the {heat_unit_name(result)}, {number(unit)}"
+    name = "pixel threshold" if unit == result.pixel_threshold else "peak of this map"
+    end = f" {number(2 * unit)} and more; the mark is the {name}, {number(unit)}"
     draw.text((left + bar, top), end, fill=INK, font=font)
     draw.text((margin, top + line + margin // 2), f"outline: {outline_note(result)}", fill=INK, font=font)
     return np.asarray(image)
-
-
-def _draw_outline(picture: Array, mask: Mask) -> None:
-    width = max(1, round(min(mask.shape) / 200))
-    lit = _dilated(mask, width)
-    picture[_dilated(lit, width) & ~lit] = RIM
-    picture[lit & ~mask] = OUTLINE
 
 
 def _dilated(mask: Mask, width: int) -> Mask:

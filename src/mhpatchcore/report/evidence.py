@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from math import isfinite
 from textwrap import fill
+from typing import Any
 
 import numpy as np
 from matplotlib import rc_context
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.patheffects import withStroke
@@ -46,16 +46,11 @@ def evidence_figure(pixels: Array, evidence: Evidence) -> Figure:
     lines, columns = len(evidence.places), NEAREST + 1
     tall = min(WHOLE_WIDTH * pixels.shape[0] / pixels.shape[1], 8.0) + 0.6
     figure = Figure(figsize=(WHOLE_WIDTH + CROP_WIDTH * columns, max(LINE_HEIGHT * lines + 0.3, tall)))
-    FigureCanvasAgg(figure)
     widths = [WHOLE_WIDTH, CROP_WIDTH * columns]
     whole, places = figure.subfigures(1, 2, squeeze=False, width_ratios=widths)[0]
     _draw_whole(whole.subplots(), pixels, evidence)
-    places.suptitle(
-        "Patches of this image, and the nearest normal patches at the same scale",
-        fontsize=10,
-        x=0.01,
-        ha="left",
-    )
+    title = "Patches of this image, and the nearest normal patches at the same scale"
+    places.suptitle(title, fontsize=10, x=0.01, ha="left")
     grid = places.subplots(lines, columns, squeeze=False)
     for i, (line, place) in enumerate(zip(grid, evidence.places, strict=True), start=1):
         note = _place_note(place, evidence.pixel_threshold)
@@ -75,39 +70,35 @@ def _draw_whole(axes: Axes, pixels: Array, evidence: Evidence) -> None:
     small = np.asarray(Image.fromarray(pixels).resize((width, height), Image.Resampling.LANCZOS))
     mask = screen_map(result, height, width) > result.mask_limit
     axes.imshow(outlined(small, mask), extent=(0, wide, tall, 0))
+    style: dict[str, Any] = {
+        "color": "white",
+        "ha": "center",
+        "va": "bottom",
+        "fontsize": 12,
+        "weight": "bold",
+    }
     for i, place in enumerate(evidence.places, start=1):
         _draw_box(axes, place.box)
         top, left, _, right = place.box
-        text = axes.text(
-            (left + right) / 2,
-            max(top, 0.07 * len(pixels)),  # within the image, also where the patch touches its edge
-            str(i),
-            color="white",
-            ha="center",
-            va="bottom",
-            fontsize=12,
-            weight="bold",
-        )
+        above = max(top, 0.07 * tall)  # within the image, also where the patch touches its edge
+        text = axes.text((left + right) / 2, above, str(i), **style)
         text.set_path_effects([withStroke(linewidth=3, foreground="black")])
     note = f"cyan: {outline_note(result)} · box: the patch that was compared"
     _label(axes, fill(verdict_line(result), TITLE_LETTERS), fill(note, NOTE_LETTERS))
 
 
 def _draw_normal(axes: Axes, patch: NormalPatch, view: ViewScores, window: Window | None) -> None:
+    name = "normal" if patch.image is None else _shortened(patch.image)
     note = f"distance {patch.distance:.4g}\n{_where(patch)}"
     crop = crop_of_normal(patch, view)
     if crop is not None and patch.file is not None and patch.box is not None:
-        pixels = load_pixels(patch.file, window)
-        _draw_crop(axes, pixels, patch.box, crop, _shortened(patch.image or ""), note)
+        _draw_crop(axes, load_pixels(patch.file, window), patch.box, crop, name, note)
         return
-    text = (
-        "an average of\nmany normal patches"
-        if patch.image is None
-        else "image not found:\n--normals says where"
-    )
+    averaged = patch.image is None
+    text = "an average of\nmany normal patches" if averaged else "image not found:\n--normals says where"
     axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", fontsize=8, color="#404040")
     axes.set_aspect("equal", adjustable="box")
-    _label(axes, "normal" if patch.image is None else _shortened(patch.image), note)
+    _label(axes, name, note)
 
 
 def _draw_crop(axes: Axes, pixels: Array, box: Box, crop: Extent, title: str, note: str) -> None:
@@ -124,40 +115,31 @@ def _draw_crop(axes: Axes, pixels: Array, box: Box, crop: Extent, title: str, no
 
 def crop_of_place(place: Place, view: ViewScores) -> Extent:
     """What is shown around a patch of the image, in its pixels."""
-    where = view.geometry
-    return _surroundings(place.box, (where.bottom - where.top, where.right - where.left), view)
+    return _surroundings(place.box, view.geometry.sides, view)
 
 
 def crop_of_normal(patch: NormalPatch, view: ViewScores) -> Extent | None:
     """The same around a normal patch that was compared with one of `view`; None where its image was not found."""
-    if patch.box is None or patch.view_box is None:
+    box, seen = patch.box, patch.view_box
+    if box is None or seen is None:
         return None
-    return _surroundings(patch.box, _extent_of_view(patch.box, patch.view_box, view.size), view)
+    # a view of this size, in the pixels of the normal image
+    tall, wide = (view.size[i] * (box[i + 2] - box[i]) / (seen[i + 2] - seen[i]) for i in range(2))
+    return _surroundings(box, (tall, wide), view)
 
 
-def _surroundings(box: Box, extent: tuple[float, float], view: ViewScores) -> Extent:
-    """CELLS cells of the grid around a box, where a view's height and width in the image are `extent`."""
-    tall, wide = (CELLS * side / n for side, n in zip(extent, view.distances.shape, strict=True))
+def _surroundings(box: Box, sides: tuple[float, float], view: ViewScores) -> Extent:
+    """CELLS cells of the grid around a box, where a view's height and width in the image are `sides`."""
+    tall, wide = (CELLS * side / n for side, n in zip(sides, view.distances.shape, strict=True))
     top, left = (box[0] + box[2] - tall) / 2, (box[1] + box[3] - wide) / 2
     return top, left, top + tall, left + wide
-
-
-def _extent_of_view(box: Box, view_box: Box, size: tuple[int, int]) -> tuple[float, float]:
-    """Height and width, in an image's own pixels, of a view of `size` pixels in which a box is `view_box`.
-
-    >>> _extent_of_view((0, 0, 30, 60), (0, 0, 24, 24), (224, 224))
-    (280.0, 560.0)
-    """
-    tall, wide = (size[i] * (box[i + 2] - box[i]) / (view_box[i + 2] - view_box[i]) for i in range(2))
-    return tall, wide
 
 
 def _draw_box(axes: Axes, box: Box) -> None:
     top, left, bottom, right = box
     for colour, width in (("black", 3.2), (PATCH, 1.6)):  # a dark casing, so that it shows on any ground
-        axes.add_patch(
-            Rectangle((left, top), right - left, bottom - top, fill=False, edgecolor=colour, linewidth=width)
-        )
+        style: dict[str, Any] = {"fill": False, "edgecolor": colour, "linewidth": width}
+        axes.add_patch(Rectangle((left, top), right - left, bottom - top, **style))
 
 
 def _label(axes: Axes, title: str, note: str) -> None:

@@ -1,8 +1,13 @@
-"""The page about a fit: what was learnt, how well the bank covers it, which images look as if they do not belong."""
+"""The page about a fit: what was learnt, how well the bank covers it, which images look as if they do not belong.
+
+A notebook shows the short form of it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -15,23 +20,13 @@ from mhpatchcore.calibration.choices import cautions, choices
 from mhpatchcore.detector import Detector, Study
 from mhpatchcore.errors import ImageError
 from mhpatchcore.fitting.checks import LEVELS, Coverage, Suspect
-from mhpatchcore.report import wording
-from mhpatchcore.report.drawing import screen_pixels, screen_size
-from mhpatchcore.report.figures import (
-    BLUE,
-    GREY,
-    STYLE,
-    VERMILION,
-    Series,
-    figure_bytes,
-    histogram_figure,
-    lines_figure,
-    plot,
-)
-from mhpatchcore.report.page import HEAT_SIDE, PHOTO_SIDE, Picture, picture, render_page
-from mhpatchcore.report.wording import Tile, percent
+from mhpatchcore.report import figures, page
+from mhpatchcore.report.drawing import heat_layer, screen_pixels, screen_size
+from mhpatchcore.report.figures import Series, histogram_figure, lines_figure
+from mhpatchcore.report.page import HEAT_SIDE, PHOTO_SIDE, Picture, Tile, encoded, percent, threshold_promise
 from mhpatchcore.runtime.arrays import Doubles
 from mhpatchcore.runtime.files import write_text
+from mhpatchcore.runtime.texts import number
 from mhpatchcore.scoring.maps import combined_map
 
 MAX_SUSPECTS = 12
@@ -40,58 +35,53 @@ CALM_SHARE = 0.9
 LEVEL_NAMES = {0.5: "half of the patches", 0.9: "90 %", 0.99: "99 %", 1.0: "all of them"}
 
 
-def write_fit_report(study: Study, name: str, path: str | Path, telemetry: Mapping[str, Any]) -> None:
-    write_text(path, render(study, name, telemetry))
-
-
-def render(study: Study, name: str, telemetry: Mapping[str, Any]) -> str:
-    """The page as text; `name` is that of the model."""
-    detector = study.detector
-    return render_page(
+def write_fit_report(study: Study, name: str, path: str | Path, costs: Mapping[str, Any]) -> None:
+    """`name` is that of the model."""
+    detector, excluded = study.detector, len(study.detector.model.excluded)
+    learnt = f"Learnt from {detector.model.n_learnt} image{'s' if detector.model.n_learnt > 1 else ''}"
+    html = page.render_page(
         "fit.html.j2",
         eyebrow="Fit report",
         name=name,
-        headline=_headline(detector),
-        promise=wording.threshold_promise(detector.calibration),
+        headline=learnt + (f", {excluded} left out as suspicious" if excluded else ""),
+        promise=threshold_promise(detector.calibration),
         choices=choices(detector.calibration),
         cautions=cautions(detector.calibration, detector.model.odd_images),
         tiles=_tiles(detector),
         figures=_figures(study),
-        coverage_note=(
-            "Coverage is the squared distance from training patches to the nearest row of the bank, image after image. "
-            "A stretch that lies higher than the rest holds images the bank represents less well."
-        ),
-        suspects_note=_suspects_note(study),
+        excluded=excluded,
         items=_items(study),
-        telemetry=wording.telemetry_facts(telemetry),
-        phases=wording.telemetry_phases(telemetry),
-        provenance=wording.provenance(detector),
-        settings=wording.settings(detector.config),
+        **page.about_model(detector, costs),
     )
+    write_text(path, html)
 
 
-def _headline(detector: Detector) -> str:
-    n, excluded = detector.model.n_learnt, detector.model.excluded
-    text = f"Learnt from {n} image{'s' if n > 1 else ''}"
-    return text + (f", {len(excluded)} left out as suspicious" if excluded else "")
+def detector_html(detector: Detector) -> str:
+    """A detector as a notebook shows it: the promise of its threshold, the scores behind it, and what it learnt."""
+    drawn = _scores_figure(detector)
+    image = f'<img alt="scores of good parts" src="{page.svg(drawn)}">' if drawn else ""
+    rows = "".join(
+        f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>"
+        for name, value in page.provenance(detector)
+    )
+    title = escape(detector.model.product or "Detector")
+    return f"<h4>{title}</h4><p>{escape(threshold_promise(detector.calibration))}</p>{image}<table>{rows}</table>"
 
 
 def _tiles(detector: Detector) -> list[Tile]:
     scales, calibration = detector.scales, detector.calibration
-    patches = detector.model.patches
+    patches, rows = detector.model.patches, detector.model.rows
     grids = " and ".join("{1} × {0}".format(*scale.backbone.info.grid) for scale in scales)
     kept = " and ".join(str(scale.whitening.k) for scale in scales)
     retained = percent(min(scale.whitening.retained for scale in scales))
     tiles = [
         Tile("Images", str(detector.model.n_learnt), f"{patches} patches, {grids} each"),
-        Tile(
-            "Bank", str(detector.model.rows), f"rows, {percent(detector.model.rows / patches)} of all patches"
-        ),
+        Tile("Bank", str(rows), f"rows, {percent(rows / patches)} of all patches"),
         Tile("Dimensions", kept, f"of {scales[0].backbone.info.dim}, with {retained} of the variance"),
     ]
     if not calibration.judges:
         return [*tiles, Tile("Threshold", "none", "the model is not calibrated, so it judges no image")]
-    threshold = wording.number(calibration.threshold)
+    threshold = number(calibration.threshold)
     return [
         *tiles,
         Tile("Image threshold", threshold, f"from {calibration.n} images, {calibration.method}"),
@@ -99,32 +89,35 @@ def _tiles(detector: Detector) -> list[Tile]:
     ]
 
 
-def _figures(study: Study) -> list[tuple[str, bytes]]:
-    """Descriptions and SVG files."""
-    detector = study.detector
-    scores, threshold = detector.calibration.scores, detector.threshold
-    drawn = []
-    if len(scores):
-        text = f"Histogram of the scores of {len(scores)} calibration images, threshold {wording.number(threshold)}"
-        drawn.append((text, histogram_figure(np.zeros(len(scores), bool), scores, threshold)))
+def _figures(study: Study) -> list[tuple[str, Figure]]:
+    """With their descriptions."""
+    detector, drawn = study.detector, list[tuple[str, Figure]]()
+    if histogram := _scores_figure(detector):
+        n, threshold = len(detector.calibration.scores), number(detector.threshold)
+        drawn.append((f"Histogram of the scores of {n} calibration images, threshold {threshold}", histogram))
     for scale in detector.scales:
         kept, where = scale.whitening.k, f" at {scale.size[0]} pixels" if len(detector.scales) > 1 else ""
         figure = variance_figure(scale.variances, kept, f"Retained variance{where}")
         drawn.append((f"Retained variance{where}: {kept} directions", figure))
     if study.coverage is not None:
         drawn.append(("Distances from training patches to the bank", coverage_figure(study.coverage)))
-    return [(text, figure_bytes(figure, "svg")) for text, figure in drawn]
+    return drawn
 
 
-@rc_context(STYLE)
+def _scores_figure(detector: Detector) -> Figure | None:
+    scores = detector.calibration.scores
+    return histogram_figure(np.zeros(len(scores), bool), scores, detector.threshold) if len(scores) else None
+
+
+@rc_context(figures.STYLE)
 def variance_figure(variances: Doubles, kept: int, title: str = "Retained variance") -> Figure:
     """The share of the variance within the first directions, of variances (d,), and how many are kept."""
-    figure, axes = plot((6.4, 4.0), title, "directions", "share of the variance")
+    figure, axes = figures.plot((6.4, 4.0), title, "directions", "share of the variance")
     share = np.cumsum(variances) / max(float(variances.sum()), 1e-300)
-    axes.plot(np.arange(1, len(share) + 1), share, color=BLUE)
-    axes.axvline(kept, color=GREY, linestyle=":", linewidth=1)
+    axes.plot(np.arange(1, len(share) + 1), share, color=figures.BLUE)
+    axes.axvline(kept, color=figures.GREY, linestyle=":", linewidth=1)
     label = f"{kept} kept, {percent(float(share[kept - 1]))}"
-    axes.plot(kept, share[kept - 1], "o", color=VERMILION, markeredgecolor="black", label=label)
+    axes.plot(kept, share[kept - 1], "o", color=figures.VERMILION, markeredgecolor="black", label=label)
     axes.set(ylim=(0, 1.03), xlim=(0, len(share) + 1))
     axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0, symbol=" %"))
     axes.legend(loc="lower right")
@@ -144,37 +137,20 @@ def coverage_figure(coverage: Coverage) -> Figure:
     return lines_figure(series[::-1], "Coverage", "training images", y_label, bottom=0, top=top)
 
 
-def _suspects_note(study: Study) -> str:
-    excluded = len(study.detector.model.excluded)
-    text = (
-        "The training images that differ most from all others; the number compares each with the typical image. "
-        "Nine in ten images stay below the mark on the heat scale. "
-    )
-    if excluded:
-        return f"{text}The first {excluded} of them were left out of this fit."
-    return (
-        f"{text}If one of them shows a defect, take it out of the folder, or fit with --exclude-suspicious."
-    )
-
-
 def _items(study: Study) -> list[tuple[Suspect, Picture]]:
     """The most suspicious images with their pictures."""
-    if not study.suspects:
-        return []
-    calm = float(np.quantile([suspect.score for suspect in study.suspects], CALM_SHARE)) or 1.0
-    views = study.detector.config.views
+    scores = [suspect.score for suspect in study.suspects]
+    calm = float(np.quantile(scores, CALM_SHARE)) if scores else 0.0
+    window = study.detector.config.views[0].window
     found = []
     for suspect in study.suspects[: max(MAX_SUSPECTS, len(study.detector.model.excluded))]:
-        if suspect.views is None:
-            continue
-        try:
-            photo = screen_pixels(suspect.source, views[0].window, PHOTO_SIDE)
-        except ImageError:
-            continue  # it has gone since it was read
-        size = (photo.shape[0], photo.shape[1])
-        whole = suspect.views[0].geometry
-        box = (0, 0, whole.height, whole.width)
-        shown = screen_size(*size, HEAT_SIDE)
-        heat = combined_map(suspect.views, box, *shown)
-        found.append((suspect, picture(size, photo, heat, calm, calm)))
+        with suppress(ImageError):  # it has gone since it was read
+            if suspect.views is not None:
+                photo = screen_pixels(suspect.source, window, PHOTO_SIDE)
+                height, width = photo.shape[:2]
+                whole = suspect.views[0].geometry
+                box = (0, 0, whole.height, whole.width)
+                heat = combined_map(suspect.views, box, *screen_size(height, width, HEAT_SIDE))
+                layer = encoded(heat_layer(heat, calm or 1.0), "WEBP")
+                found.append((suspect, Picture(width, height, encoded(photo, "JPEG"), layer)))
     return found

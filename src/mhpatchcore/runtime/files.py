@@ -33,13 +33,6 @@ def atomic_path(target: str | Path) -> Iterator[Path]:
 
     A device or a pipe is refused: the rename would put a file in its place. What is to lie elsewhere, by a URL, is
     written on this machine and copied there.
-
-    >>> import tempfile
-    >>> folder = Path(tempfile.mkdtemp())
-    >>> with atomic_path(folder / "a.txt") as path:
-    ...     _ = path.write_text("whole")
-    >>> (folder / "a.txt").read_text(), len(list(folder.iterdir()))
-    ('whole', 1)
     """
     url = url_of(target)
     if url is not None:
@@ -53,23 +46,16 @@ def atomic_path(target: str | Path) -> Iterator[Path]:
     if Path(target).exists() and not (Path(target).is_file() or Path(target).is_dir()):
         raise UserError(f"cannot write {target}: it is not a file that can be replaced; choose another place")
     target = Path(os.path.realpath(target))  # a link stays, and what it points to is written
-    with temporary_beside(target) as temporary:
-        try:
-            yield temporary
-            _move(temporary, target)
-        except OSError as error:
-            if error.filename not in (None, str(temporary)):  # it speaks of another file
-                raise
-            raise _cannot_write(target, error) from error
+    with temporary_beside(target) as temporary, _moved(temporary, target):
+        yield temporary
 
 
 @contextmanager
 def temporary_beside(target: Path) -> Iterator[Path]:
     """A new file in the target's folder, which goes at the end unless it was renamed.
 
-    It is locked while it is written: one that nobody holds was left behind by a kill. It has the mode of the file that
-    it is to replace. What root writes belongs to the owner of that file, or of the folder: the service that works
-    there is not locked out.
+    It is locked while it is written: one that nobody holds was left behind by a kill. It has the mode and the owner of
+    the file that it is to replace, or the owner of the folder: the service that works there is not locked out.
     """
     try:
         make_folder(target.parent)
@@ -123,28 +109,28 @@ def atomic_folder(target: str | Path) -> Iterator[Path]:
         raise UserError(f"{target} is there already: choose another name, or remove it")
     temporary = target.with_name(f".{target.name[:NAME]}.{secrets.token_hex(4)}")
     try:
-        temporary.mkdir(parents=True)
-    except OSError as error:
-        raise _cannot_write(target, error) from error
+        with _moved(temporary, target):
+            temporary.mkdir(parents=True)
+            yield temporary
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+@contextmanager
+def _moved(temporary: Path, target: Path) -> Iterator[None]:
+    """At the end of the block put a file or folder in its place, when all of it is on the disk."""
     try:
-        yield temporary
-        _move(temporary, target)
+        yield
+        for path in (*temporary.rglob("*"), temporary):
+            flush(path)
+        temporary.replace(target)
+        with suppress(OSError):  # not every file system flushes folders, and what was written is in its place
+            flush(target.parent)
     except OSError as error:
         concerned = [name for name in (error.filename, error.filename2) if name is not None]
         if concerned and not any(Path(name).is_relative_to(temporary) for name in concerned):
             raise  # it speaks of another file
         raise _cannot_write(target, error) from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-
-
-def _move(temporary: Path, target: Path) -> None:
-    """Put a file or folder in its place, when all of it is on the disk."""
-    for path in (*temporary.rglob("*"), temporary):
-        flush(path)
-    temporary.replace(target)
-    with suppress(OSError):  # not every file system flushes folders, and what was written is in its place
-        flush(target.parent)
 
 
 def _locked(path: Path) -> int:

@@ -49,8 +49,7 @@ def ordered_map(
 class ProcessState:
     """A state of the whole process, which blocks of code need: `with state(): …`.
 
-    Blocks may overlap, in any order and on any threads: the first enters it, the last to leave restores what was there
-    before.
+    Blocks may overlap, on any threads: the first enters it, the last to leave restores what was there before.
     """
 
     def __init__(self, enter: Callable[[], AbstractContextManager[Any]]) -> None:
@@ -74,10 +73,7 @@ class ProcessState:
 
 @contextmanager
 def late_blas_limited() -> Iterator[None]:
-    """One thread for every BLAS library that is loaded by now, numpy's at least.
-
-    Within `one_blas_thread` it is for a library that was loaded after that began, such as scikit-learn's.
-    """
+    """One thread for every BLAS library that is loaded by now: within `one_blas_thread` for those loaded later."""
     import numpy  # noqa: F401
     from threadpoolctl import ThreadpoolController
 
@@ -107,8 +103,6 @@ def limit_blas() -> None:
 
 class Memoised(Generic[Out]):
     """A function that remembers its last few results; threads that ask together wait for one of them to make it.
-
-    For what a process needs once: networks, sessions. `forget` lets go of them.
 
     >>> double = Memoised(lambda x: [x, x])
     >>> double(2) is double(2)
@@ -159,13 +153,12 @@ def whole_subtrees(items: Sequence[Item], fan_in: int, levels: int) -> list[tupl
     >>> whole_subtrees("abcdefghijk", 2, 2)
     [(2, 'abcd'), (2, 'efgh'), (1, 'ij'), (0, 'k')]
     """
-    found = []
-    start = 0
+    found, start = [], 0
     for level in range(levels, -1, -1):
         size = fan_in**level
-        while start + size <= len(items):
-            found.append((level, items[start : start + size]))
-            start += size
+        stop = start + (len(items) - start) // size * size
+        found += [(level, items[at : at + size]) for at in range(start, stop, size)]
+        start = stop
     return found
 
 
@@ -186,20 +179,16 @@ def tree_nodes(
     >>> tree_nodes(["(ab)", "(cd)", "(ef)", "g"], 2, lambda x, y: f"({x}{y})", levels=[1, 1, 1, 0])
     ['((ab)(cd))', '(ef)', 'g']
     """
-    open_nodes: list[Item | None] = []
-    counts: list[int] = []
-    for leaf, level in zip(leaves, levels or repeat(0)):  # noqa: B905 (levels may go on)
-        node: Item | None = leaf
-        while node is not None:
-            while level >= len(open_nodes):
-                open_nodes.append(None)
-                counts.append(0)
-            before = open_nodes[level]
-            merged = node if before is None else merge(before, node)
-            counts[level] += 1
-            if counts[level] == fan_in:
-                open_nodes[level], counts[level] = None, 0
-                node, level = close(merged), level + 1
-            else:
-                open_nodes[level], node = merged, None
-    return [node for node in reversed(open_nodes) if node is not None]
+    open_nodes: dict[int, tuple[Item, int]] = {}  # of each level, and how many it was merged of
+    for leaf, leaf_level in zip(leaves, levels or repeat(0)):  # noqa: B905 (levels may go on)
+        node, level = leaf, leaf_level
+        while level in open_nodes:
+            before, count = open_nodes.pop(level)
+            node = merge(before, node)
+            if count + 1 < fan_in:
+                open_nodes[level] = node, count + 1
+                break
+            node, level = close(node), level + 1
+        else:
+            open_nodes[level] = node, 1
+    return [open_nodes[level][0] for level in sorted(open_nodes, reverse=True)]

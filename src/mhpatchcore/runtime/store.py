@@ -1,11 +1,10 @@
 """The store: named entries of arrays on disk, so that the network runs once per image and work can be found again.
 
 An entry is one file, named by a key made from all that decides its content, in the layout of safetensors: a header of
-names, types, shapes and places, then the raw numbers. Every array has a checksum of all this in the header. Entries
-are written beside their place and renamed, so one is there whole or not at all. They are read rather than mapped:
-pages of a memory map would count as this process's memory. A store is known by its folder alone: it pickles.
+names, types, shapes, places and checksums, then the raw numbers. It is written beside its place and renamed, so it is
+there whole or not at all. It is read rather than mapped: pages of a memory map would count as this process's memory.
 
-Entries of a kind share a folder; `fitting/storekeeping.py` opens stores and keeps them small.
+`fitting/storekeeping.py` opens stores and keeps them small.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class DamagedEntryError(UserError):
 
 @dataclass(frozen=True)
 class Store:
-    """Entries in a folder; any process may read and write them.
+    """Entries in a folder, which any process may read and write; it pickles.
 
     One that is `kept` outlives the work: what was found out on the way is then worth an entry too.
     """
@@ -47,13 +46,12 @@ class Store:
     def put(self, key: str, arrays: Mapping[str, Array]) -> int:
         """Write an entry; how many bytes it takes. One that is there already is replaced."""
         header: dict[str, Any] = {}
-        at, pieces = 0, []
-        for name, array in arrays.items():
-            content = np.ascontiguousarray(array)
+        contents = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+        at = 0
+        for name, content in contents.items():
             entry = {"dtype": content.dtype.str, "shape": list(content.shape)}
             crc32 = _checksum(name, entry, content.data)
             header[name] = entry | {"data_offsets": [at, at + content.nbytes], "crc32": crc32}
-            pieces.append(content.data)
             at += content.nbytes
         text = json.dumps(header).encode()
         target = self.path(key)
@@ -68,8 +66,8 @@ class Store:
                 with os.fdopen(handle, "wb") as file:
                     file.write(len(text).to_bytes(8, "little"))
                     file.write(text)
-                    for piece in pieces:
-                        file.write(piece)
+                    for content in contents.values():
+                        file.write(content.data)
                 Path(name).replace(target)
             finally:
                 Path(name).unlink(missing_ok=True)

@@ -7,6 +7,7 @@ taken for abandoned, and where memory cannot be read it counts as 0.
 from __future__ import annotations
 
 import ctypes
+import getpass
 import os
 import sys
 from contextlib import suppress
@@ -55,6 +56,22 @@ def path_of_open(file: BinaryIO, path: Path) -> Path:
     """A path to an open file, also after another one was renamed to its `path`, which is returned elsewhere."""
     opened = Path(f"/proc/self/fd/{file.fileno()}")
     return opened if opened.exists() else path
+
+
+def account_name() -> str:
+    """Who runs this process: a container may run under a number without a name."""
+    try:
+        return getpass.getuser()
+    except (ImportError, KeyError, OSError):
+        return str(os.getuid()) if hasattr(os, "getuid") else "unknown"
+
+
+def cpu_flags() -> set[str]:
+    """What the processor can do, in the words of Linux; none where it does not say."""
+    with suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        return set(next((line for line in lines if line.startswith("flags")), "").split())
+    return set()
 
 
 def available_cores() -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from math import isfinite
+from math import isfinite, isnan
 from typing import Any
 
 from mhpatchcore.errors import UserError
@@ -66,3 +66,20 @@ def format_bytes(size: int) -> str:
     """
     unit, scale = ("GB", 1e9) if size >= 1e10 else ("MB", 1e6) if size >= 1e6 else ("kB", 1e3)
     return f"{size / scale:.0f} {unit}"
+
+
+def number(value: object) -> str:
+    """A value as a reader wants it: four digits, no exponent where it can be helped, a dash for nothing.
+
+    >>> number(1234.5678), number(0.000123456), number(12), number(float("nan")), number(True), number(("a", "b"))
+    ('1235', '0.0001235', '12', '–', 'yes', 'a, b')
+    """
+    if value is None or value == "" or (isinstance(value, float) and isnan(value)):
+        return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.0f}" if 1000 <= abs(value) < 1e15 else f"{value:.4g}"
+    if isinstance(value, list | tuple):
+        return ", ".join(number(one) for one in value)
+    return str(value)

@@ -119,9 +119,8 @@ def size_and_state(url: str, kind: type[UserError] = UserError) -> tuple[int | N
     info = _request(url, kind, look)
     if info is None:
         return None
-    return info.get("size"), " ".join(
-        str(info[key]) for key in ("size", *VERSIONS) if info.get(key) is not None
-    )
+    state = [str(info[key]) for key in ("size", *VERSIONS) if info.get(key) is not None]
+    return info.get("size"), " ".join(state)
 
 
 def join_url(url: str, name: str) -> str:

@@ -174,9 +174,8 @@ def _rows(graph: Graph, targets: str, which: str, weights: Floats) -> str:
     They are in the targets as −2m: taking that by −w/2 gives the same bits, and the bank is held once.
     """
     found = graph.node("Gather", [targets, which])
-    found = graph.node(
-        "Slice", [found, *(graph.integers(end) for end in (0, -2, -1))]
-    )  # without the last two
+    without_last_two = [graph.integers(end) for end in (0, -2, -1)]
+    found = graph.node("Slice", [found, *without_last_two])
     return graph.node("Mul", [found, graph.node("Gather", [graph.constant(-weights / 2), which])])
 
 
@@ -199,9 +198,8 @@ def _least(graph: Graph, queries: str, targets: str, head: Head) -> tuple[str, s
     least = graph.relu(graph.minimum(runs, axis=0))
     if parts == 1:
         return least, least
-    none_left = graph.constant(
-        np.array(EXCLUDED / 2, np.float32)
-    )  # a part may hold nothing but excluded rows
+    # a part may hold nothing but excluded rows
+    none_left = graph.constant(np.array(EXCLUDED / 2, np.float32))
     pieces = []
     for part in range(parts):
         piece = graph.relu(graph.minimum(graph.every(runs, part, parts), axis=0))

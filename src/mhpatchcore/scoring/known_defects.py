@@ -12,6 +12,7 @@ as weight. The winner's share of the votes, times how like it they are, is how s
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -51,16 +52,15 @@ class KnownDefects:
         """What both know; equal names are one defect."""
         if not (self.names and other.names):
             return self if self.names else other
-        names = tuple(dict.fromkeys((*self.names, *other.names)))
-        images = tuple(
-            sum(n for one in (self, other) for at, n in zip(one.names, one.images, strict=True) if at == name)
-            for name in names
+        counts = Counter(dict(zip(self.names, self.images, strict=True)))
+        counts.update(dict(zip(other.names, other.images, strict=True)))
+        place = np.array([list(counts).index(name) for name in other.names], np.int32)
+        rows = tuple(np.concatenate(pair) for pair in zip(self.rows, other.rows, strict=True))
+        kinds = tuple(
+            np.concatenate([mine, place[theirs]])
+            for mine, theirs in zip(self.kinds, other.kinds, strict=True)
         )
-        place = np.array([names.index(name) for name in other.names], np.int32)
-        pairs = list(zip(self.rows, other.rows, strict=True))
-        kinds = [(mine, place[theirs]) for mine, theirs in zip(self.kinds, other.kinds, strict=True)]
-        rows, joined = (tuple(np.concatenate(pair) for pair in every) for every in (pairs, kinds))
-        return KnownDefects(names, images, rows, joined)
+        return KnownDefects(tuple(counts), tuple(counts.values()), rows, kinds)
 
 
 NO_DEFECTS = KnownDefects((), (), (), ())
@@ -102,16 +102,14 @@ def most_like(views: Sequence[ViewScores]) -> tuple[float, int]:
     """How like an image is to the known defect that it is most like, and which that is; −1 where none is known."""
     found = (-1.0, 0)
     for _, of_scale in groupby(views, lambda view: view.scale):
-        seen = [view for view in of_scale if view.known is not None]
+        seen = [
+            (surroundings(view.counted).ravel(), view.known.reshape(len(view.known), -1))
+            for view in of_scale
+            if view.known is not None
+        ]
         if seen:
-            high = np.concatenate([surroundings(view.counted).ravel() for view in seen])
-            known = np.concatenate([_flat(view.known) for view in seen], axis=1)
+            high, known = (np.concatenate(every, axis=-1) for every in zip(*seen, strict=True))
             known = known[:, np.argsort(-high, kind="stable")[:LOOKED_AT]]
             kind = int(known.max(axis=1).argmax())
             found = max(found, (float(known[kind].max()), kind))
     return found
-
-
-def _flat(known: Floats | None) -> Floats:
-    assert known is not None
-    return known.reshape(len(known), -1)

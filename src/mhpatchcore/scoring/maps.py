@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, reduce
 from itertools import groupby
 from math import ceil, floor
 from typing import NamedTuple
@@ -27,6 +27,7 @@ from mhpatchcore.runtime.parallel import one_blas_thread
 
 STRIP = 2**17  # multiplications; OpenBLAS takes further threads from twice as many on
 TINY = 1e-6
+ANOMALY = "anomaly"  # a region that has no name
 LEAST_SHARE = 0.5  # of what lies around a pixel: with less it is beyond the edge
 
 
@@ -68,6 +69,11 @@ class Region:
     peak_at: tuple[int, int]
     name: str | None = None
     sure: float | None = None
+
+    @property
+    def label(self) -> str:
+        """Its name, or "anomaly" where the model knows no defects."""
+        return self.name or ANOMALY
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,9 +118,7 @@ class ViewScores:
 def combined_map(views: Sequence[ViewScores], box: Extent, height: int, width: int) -> Floats:
     """The mean of the maps of all scales over a box of the original image, at height × width places in it."""
     scales = [list(of_scale) for _, of_scale in groupby(views, lambda view: view.scale)]
-    total = _scale_map(scales[0], box, height, width)
-    for scale in scales[1:]:
-        total = total + _scale_map(scale, box, height, width)
+    total = reduce(np.add, (_scale_map(scale, box, height, width) for scale in scales))
     return total if len(scales) == 1 else total / np.float32(len(scales))
 
 

@@ -15,14 +15,13 @@ import sqlite3
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
-from mhpatchcore.deploy.inbox.journal import Journal, cleaned, opened, write
+from mhpatchcore.deploy.inbox.journal import Journal, cleaned, fetched, opened, write
 from mhpatchcore.errors import UserError
 
 FILE = "inbox.sqlite"
 Label = Literal["good", "defect"]
-LABELS: tuple[Label, ...] = get_args(Label)
 MOST_IMAGE = 64 * 2**20  # bytes of one image
 MOST_BYTES = 16 * 2**30  # of all of them
 
@@ -45,8 +44,8 @@ class Said:
     model_sha256: str = ""
 
 
-@dataclass(frozen=True)
-class Statement:
+@dataclass(frozen=True, kw_only=True)
+class Statement(Said):
     """What somebody said of a part, and what the model had said of it; a label that is None took one back.
 
     `part` is what the line calls it, `name` the image's file.
@@ -56,17 +55,12 @@ class Statement:
     label: Label | None
     part: str
     name: str
-    score: float | None
-    threshold: float | None
-    p_value: float | None
-    verdict: str
-    model_sha256: str
     who: str
     at: str
     note: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Part(Statement):
     """A labelled part, without its image, as the newest statement has it; `id` is that of the part."""
 
@@ -74,11 +68,6 @@ class Part(Statement):
     model: str
     sha256: str
     bytes: int
-
-    @property
-    def was_rejected(self) -> bool:
-        """Whether the model rejected it when it was labelled."""
-        return self.verdict == "rejected"
 
 
 STATEMENT = ", ".join(field.name for field in fields(Statement))
@@ -122,15 +111,8 @@ class Inbox:
                 f"image {name} has {len(image) / 2**20:.3g} MB: the inbox keeps images that are not empty, of at most "
                 f"{MOST_IMAGE // 2**20} MB; save it smaller"
             )
-        given = {
-            "model": model,
-            "label": _checked(label),
-            "part": part,
-            "name": name,
-            "who": who,
-            "note": note,
-        }
-        statement = cleaned(given | asdict(said or Said()))
+        given = {"model": model, "label": label, "part": part, "name": name}
+        statement = cleaned(given | asdict(said or Said()) | {"who": who, "note": note})
         with opened(self.path, write=True) as db:
             self._make_room(db, len(image))
             (id_,) = db.execute(
@@ -144,43 +126,38 @@ class Inbox:
         self, model: str | None = None, label: str | None = None, ids: Sequence[int] | None = None
     ) -> list[Part]:
         """Labelled parts, the newest first. An id that is not there is named."""
-        with opened(self.path) as db:
-            rows = db.execute(
-                f"{PARTS} WHERE label IS NOT NULL AND parts.model = coalesce(?, parts.model) "
-                "AND label = coalesce(?, label) ORDER BY parts.id DESC",
-                [model, label and _checked(label)],
-            )
-            found = [Part(*row) for row in rows]
-        if ids is None:
-            return found
-        missing = set(ids) - {one.id for one in found}
+        rows = fetched(
+            self.path,
+            f"{PARTS} WHERE label IS NOT NULL AND parts.model = coalesce(:model, parts.model) "
+            "AND label = coalesce(:label, label) ORDER BY parts.id DESC",
+            cleaned({"model": model, "label": label}),
+        )
+        found = [Part(**row) for row in rows if ids is None or row["id"] in ids]
+        missing = set(ids or ()) - {one.id for one in found}
         if missing:
             raise NoSuchPartError(min(missing))
-        return [one for one in found if one.id in set(ids)]
+        return found
 
     def part(self, id: int) -> Part:
         return self.parts(ids=[id])[0]
 
     def image(self, id: int) -> bytes:
         """The image's file, byte for byte."""
-        with opened(self.path) as db:
-            row = db.execute("SELECT image FROM parts WHERE id = ? AND image IS NOT NULL", [id]).fetchone()
-        if row is None:
+        found = fetched(self.path, "SELECT image FROM parts WHERE id = ? AND image IS NOT NULL", [id])
+        if not found:
             raise NoSuchPartError(id)
-        return bytes(row[0])
+        return bytes(found[0]["image"])
 
     def statements(self, id: int) -> list[Statement]:
         """All that was said of a part, the newest first."""
-        with opened(self.path) as db:
-            rows = db.execute(f"SELECT {STATEMENT} FROM journal WHERE part_id = ? ORDER BY id DESC", [id])
-            found = [Statement(*row) for row in rows]
-        if not found:
+        rows = fetched(self.path, f"SELECT {STATEMENT} FROM journal WHERE part_id = ? ORDER BY id DESC", [id])
+        if not rows:
             raise NoSuchPartError(id)
-        return found
+        return [Statement(**row) for row in rows]
 
     def relabel(self, id: int, label: str | None = None, *, who: str = "", note: str | None = None) -> Part:
         """Correct what was said of a part, or bring a withdrawn label back; a label or note that is not given stays."""
-        given = {"label": label and _checked(label), "who": who, "note": note}
+        given = {"label": label, "who": who, "note": note}
         known = {name: value for name, value in given.items() if value is not None}
         return self._restate(id, known, is_back=label is not None)
 
@@ -212,11 +189,11 @@ class Inbox:
 
 def _newest(db: sqlite3.Connection, id: int) -> dict[str, Any] | None:
     """The newest statement about a part that has its image."""
-    statement = (
-        f"SELECT journal.* FROM parts JOIN journal ON {NEWEST} WHERE parts.id = ? AND image IS NOT NULL"
-    )
-    row = db.execute(statement, [id]).fetchone()
-    return row and {name: value for name, value in dict(row).items() if name != "id"}
+    has_image = "parts.id = ? AND image IS NOT NULL"
+    row = db.execute(
+        f"SELECT journal.* FROM parts JOIN journal ON {NEWEST} WHERE {has_image}", [id]
+    ).fetchone()
+    return row and dict(row)
 
 
 def _say(db: sqlite3.Connection, id: int, statement: dict[str, Any]) -> Part:
@@ -225,10 +202,4 @@ def _say(db: sqlite3.Connection, id: int, statement: dict[str, Any]) -> Part:
     if before is None or not statement.items() <= before.items():
         what = "label" if statement["label"] else "withdraw"
         write(db, statement | {"part_id": id, "what": what, "state": "done"})
-    return Part(*db.execute(f"{PARTS} WHERE parts.id = ?", [id]).fetchone())
-
-
-def _checked(label: str) -> Label:
-    if label not in LABELS:
-        raise UserError(f"a part is {' or '.join(LABELS)}, not '{label}'")
-    return label
+    return Part(**db.execute(f"{PARTS} WHERE parts.id = ?", [id]).fetchone())

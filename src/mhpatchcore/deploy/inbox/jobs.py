@@ -14,15 +14,16 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import RLock
-from typing import Any
+from typing import Any, Literal
 
 from mhpatchcore.deploy.inbox import Inbox
-from mhpatchcore.deploy.inbox.proposals import Proposal, Request, accept, propose
+from mhpatchcore.deploy.inbox.proposals import Action, Preview, Proposal, Request, accept, propose
 from mhpatchcore.errors import UserError, in_one_line
 from mhpatchcore.fitting.execution import Execution
 
 MOST_JOBS = 100  # that are remembered
 MOST_READY = 4  # whose models are kept
+State = Literal["queued", "running", "ready", "accepting", "accepted", "discarded", "failed"]
 OVER = ("accepted", "discarded", "failed")
 
 
@@ -40,31 +41,16 @@ class NotReadyError(UserError):
 
 @dataclass
 class Job:
-    """One proposal on its way; `phase`, `done` and `total` tell how far it is."""
+    """A proposal: queued, running, ready, then accepted or discarded; or failed. Once ready it has a `preview`."""
 
     id: str
     model: str
-    request: Request
-    state: str = "queued"
-    phase: str = ""
-    done: int = 0
-    total: int = 0
-    error: str = ""
-    sha256: str = ""
-    proposal: Proposal | None = field(default=None, repr=False)
-    preview: dict[str, Any] | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "id": self.id,
-            "model": self.model,
-            "action": self.request.action,
-            "state": self.state,
-            "progress": {"phase": self.phase, "done": self.done, "total": self.total},
-            "error": self.error or None,
-            "sha256": self.sha256 or None,
-            "preview": self.preview,
-        }
+    action: Action
+    state: State = "queued"
+    progress: dict[str, int | str] = field(default_factory=lambda: {"phase": "", "done": 0, "total": 0})
+    error: str | None = None
+    sha256: str | None = None
+    preview: Preview | None = None
 
 
 class Jobs:
@@ -73,6 +59,7 @@ class Jobs:
     def __init__(self, inbox: Inbox, workers: int = 1) -> None:
         self.inbox, self._workers = inbox, workers
         self._jobs: dict[str, Job] = {}
+        self._proposals: dict[str, Proposal] = {}  # of jobs that are ready
         self._lock = RLock()
         self._pool = ThreadPoolExecutor(1, "inbox")
 
@@ -81,8 +68,9 @@ class Jobs:
         with self._lock:
             while len(self._jobs) >= MOST_JOBS:
                 self._jobs.pop(next(iter(self._jobs)))
-            job = self._jobs.setdefault(id := secrets.token_hex(8), Job(id, path.stem, request))
-        self._pool.submit(self._run, job, path)
+            job = Job(secrets.token_hex(8), path.stem, request.action)
+            self._jobs[job.id] = job
+        self._pool.submit(self._run, job, path, request)
         return job
 
     def job(self, id: str) -> Job:
@@ -97,25 +85,25 @@ class Jobs:
             job = self.job(id)
             if job.state == "accepted":
                 return job
-            if job.state != "ready" or job.proposal is None:
+            if job.state != "ready":
                 raise NotReadyError(
                     f"job {id} is {job.state}: {job.error or 'only one that is ready can be accepted'}"
                 )
             job.state = "accepting"
         try:
-            sha256 = accept(self.inbox, job.proposal)
+            sha256 = accept(self.inbox, self._proposals[id])
         except BaseException:
             job.state = "ready"  # and can be tried again
             raise
-        self._set(job, state="accepted", sha256=sha256, proposal=None)
+        self._set(job, state="accepted", sha256=sha256)
         return job
 
-    def discard(self, id: str, why: str = "") -> Job:
+    def discard(self, id: str, why: str | None = None) -> Job:
         """Forget a proposal; one that is being made stops."""
         with self._lock:
             job = self.job(id)
             if job.state not in (*OVER, "accepting"):
-                self._set(job, state="discarded", error=why, proposal=None)
+                self._set(job, state="discarded", error=why)
             return job
 
     def close(self) -> None:
@@ -125,22 +113,24 @@ class Jobs:
                 self.discard(id)
         self._pool.shutdown(cancel_futures=True)
 
-    def _run(self, job: Job, path: Path) -> None:
+    def _run(self, job: Job, path: Path, request: Request) -> None:
         def advance(phase: str, done: int, total: int) -> None:
-            self._set(job, phase=phase, done=done, total=total)
+            self._set(job, progress={"phase": phase, "done": done, "total": total})
 
-        with suppress(_StoppedError):
-            try:
-                self._set(job, state="running")
-                proposal = propose(self.inbox, path, job.request, Execution(self._workers, progress=advance))
-                self._set(job, proposal=proposal, preview=proposal.preview.to_json(), state="ready")
-                self._let_go_of_the_oldest()
-            except UserError as error:
-                self._set(job, state="failed", error=str(error))
-            except _StoppedError:
-                raise
-            except Exception as error:  # a job that ends without a word would be waited for
-                self._set(job, state="failed", error=f"it went wrong: {in_one_line(error)}")
+        try:
+            self._set(job, state="running")
+            proposal = propose(self.inbox, path, request, Execution(self._workers, progress=advance))
+            with self._lock:
+                self._set(job, preview=proposal.preview, state="ready")
+                self._proposals[job.id] = proposal
+                for old in [one for one in self._jobs.values() if one.state == "ready"][:-MOST_READY]:
+                    self.discard(old.id, "newer previews have taken its room: look at a new one")
+        except _StoppedError:
+            pass
+        except Exception as error:  # a job that ends without a word would be waited for
+            why = str(error) if isinstance(error, UserError) else f"it went wrong: {in_one_line(error)}"
+            with suppress(_StoppedError):
+                self._set(job, state="failed", error=why)
 
     def _set(self, job: Job, **values: Any) -> None:
         with self._lock:
@@ -148,8 +138,5 @@ class Jobs:
                 raise _StoppedError
             for name, value in values.items():
                 setattr(job, name, value)
-
-    def _let_go_of_the_oldest(self) -> None:
-        with self._lock:
-            for job in [one for one in self._jobs.values() if one.state == "ready"][:-MOST_READY]:
-                self.discard(job.id, "newer previews have taken its room: look at a new one")
+            if job.state in OVER:
+                self._proposals.pop(job.id, None)

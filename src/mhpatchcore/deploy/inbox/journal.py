@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -29,46 +29,30 @@ from mhpatchcore.runtime.texts import encodable, representable
 KIND, SCHEMA = 0x6D68_7063, 2  # what the file says it is: "mhpc"
 WAIT = 10  # seconds for another process to finish its write
 
-TABLES = (
-    """CREATE TABLE parts (
-    id INTEGER PRIMARY KEY AUTOINCREMENT,
-    model TEXT NOT NULL,
-    sha256 TEXT NOT NULL,
-    bytes INTEGER NOT NULL,
-    image BLOB,
+TABLES = f"""
+CREATE TABLE parts (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, model TEXT NOT NULL, sha256 TEXT NOT NULL, bytes INTEGER NOT NULL, image BLOB,
     UNIQUE (model, sha256)
-)""",
-    """CREATE TABLE journal (
-    id INTEGER PRIMARY KEY AUTOINCREMENT,
-    at TEXT NOT NULL,
-    model TEXT NOT NULL,
-    what TEXT NOT NULL,
+);
+CREATE TABLE journal (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, at TEXT NOT NULL, model TEXT NOT NULL, what TEXT NOT NULL,
     state TEXT NOT NULL CHECK (state IN ('intended', 'done', 'not done', 'unknown')),
-    who TEXT NOT NULL,
-    note TEXT NOT NULL,
-    part_id INTEGER REFERENCES parts,
-    label TEXT CHECK (label IN ('good', 'defect')),
-    part TEXT,
-    name TEXT,
-    score REAL,
-    threshold REAL,
-    p_value REAL,
-    verdict TEXT,
-    model_sha256 TEXT,
-    sha256_before TEXT,
-    sha256_after TEXT,
-    threshold_before REAL,
-    threshold_after REAL,
-    product TEXT
-)""",
-    "CREATE INDEX journal_of_a_part ON journal (part_id, id)",
-    "CREATE INDEX journal_of_a_model ON journal (model, id)",
-    """CREATE TRIGGER nothing_is_erased BEFORE DELETE ON journal
-BEGIN SELECT RAISE(ABORT, 'the journal stays'); END""",
-    """CREATE TRIGGER nothing_is_rewritten BEFORE UPDATE ON journal WHEN old.state != 'intended'
-BEGIN SELECT RAISE(ABORT, 'the journal stays'); END""",
-)
+    who TEXT NOT NULL, note TEXT NOT NULL,
+    part_id INTEGER REFERENCES parts, label TEXT CHECK (label IN ('good', 'defect')), part TEXT, name TEXT,
+    score REAL, threshold REAL, p_value REAL, verdict TEXT, model_sha256 TEXT,
+    sha256_before TEXT, sha256_after TEXT, threshold_before REAL, threshold_after REAL, product TEXT
+);
+CREATE INDEX journal_of_a_part ON journal (part_id, id);
+CREATE INDEX journal_of_a_model ON journal (model, id);
+CREATE TRIGGER nothing_is_erased BEFORE DELETE ON journal
+BEGIN SELECT RAISE(ABORT, 'the journal stays'); END;
+CREATE TRIGGER nothing_is_rewritten BEFORE UPDATE ON journal WHEN old.state != 'intended'
+BEGIN SELECT RAISE(ABORT, 'the journal stays'); END;
+PRAGMA application_id = {KIND};
+PRAGMA user_version = {SCHEMA};
+"""
 MOST_TEXT = 2000  # letters of a note or a name
+LABELS = ("good", "defect")
 FOUND = "found"  # a file that somebody has put in a model's place by hand
 
 
@@ -86,7 +70,7 @@ def opened(path: Path, write: bool = False) -> Iterator[sqlite3.Connection]:
         with closing(sqlite3.connect(path if there else ":memory:", WAIT, isolation_level=None)) as db:
             db.row_factory = sqlite3.Row
             if not there:
-                _make_tables(db)
+                db.executescript(TABLES)
             kind = [db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")]
             if kind != [KIND, SCHEMA]:
                 raise InboxError(f"{path} is not an inbox of this version: name another file")
@@ -104,47 +88,48 @@ def _make(path: Path) -> None:
 
     It is in WAL mode from its first byte: SQLite would not wait for others to change that.
     """
-    with closing(sqlite3.connect(":memory:", isolation_level=None)) as db:
-        _make_tables(db)
+    with closing(sqlite3.connect(":memory:")) as db:
+        db.executescript(TABLES)
         content = bytearray(db.serialize())
     content[18:20] = b"\2\2"  # the versions of WAL, by https://sqlite.org/fileformat2.html
     path.parent.stat()  # a folder that is not there is not made
     try:
-        with temporary_beside(path) as temporary:
+        with temporary_beside(path) as temporary, suppress(FileExistsError):
             temporary.write_bytes(content)
             flush(temporary)
-            with suppress(FileExistsError):
-                path.hardlink_to(temporary)
+            path.hardlink_to(temporary)
     except UserError as error:
         raise InboxError(str(error)) from error
 
 
-def _make_tables(db: sqlite3.Connection) -> None:
-    for statement in (*TABLES, f"PRAGMA application_id = {KIND}", f"PRAGMA user_version = {SCHEMA}"):
-        db.execute(statement)
+def fetched(path: Path, query: str, values: Sequence[Any] | dict[str, Any]) -> list[sqlite3.Row]:
+    """What an inbox answers to one question."""
+    with opened(path) as db:
+        return db.execute(query, values).fetchall()
 
 
 def write(db: sqlite3.Connection, row: dict[str, Any]) -> int:
-    """Add a row to the journal, as of now; its number."""
-    row = row | {"at": now()}
+    """Add a row to the journal, with a number and a time of its own; the number."""
+    row = {name: value for name, value in cleaned(row).items() if name != "id"}
+    row["at"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     names, values = ", ".join(row), ", ".join(f":{name}" for name in row)
     return int(db.execute(f"INSERT INTO journal ({names}) VALUES ({values})", row).lastrowid or 0)
 
 
 def cleaned(row: dict[str, Any]) -> dict[str, Any]:
-    r"""Values as the journal keeps them: texts of some length, who and why on one line, only finite numbers.
+    r"""Values as the journal keeps them: known labels, texts of some length, who and why on one line, finite numbers.
 
     >>> cleaned({"who": " Ada\n", "name": "caf\udce9.png", "threshold": float("inf")})
     {'who': 'Ada', 'name': 'caf\\udce9.png', 'threshold': None}
     """
-    row = representable(row)
-    for name, text in row.items():
-        if isinstance(text, str):
-            if len(text) > MOST_TEXT:
-                raise UserError(f"{name} has {len(text)} letters: {MOST_TEXT} are enough")
-            if name in ("who", "note"):
-                text = "".join(one if one.isprintable() else " " for one in text).strip()
-            row[name] = encodable(text)
+    row = {name: encodable(representable(value)) for name, value in row.items()}
+    if row.get("label") not in (None, *LABELS):
+        raise UserError(f"a part is {' or '.join(LABELS)}, not '{row['label']}'")
+    for name, value in row.items():
+        if isinstance(value, str) and len(value) > MOST_TEXT:
+            raise UserError(f"{name} has {len(value)} letters: {MOST_TEXT} are enough")
+        if name in ("who", "note"):
+            row[name] = "".join(one if one.isprintable() else " " for one in value).strip()
     return row
 
 
@@ -181,7 +166,7 @@ class Journal:
     def intend(self, change: Change) -> int:
         """Write down what is about to happen; its number."""
         with opened(self.path, write=True) as db:
-            return _insert(db, change)
+            return write(db, asdict(change))
 
     def end(self, id: int, state: str) -> None:
         """Say what became of an intent."""
@@ -189,25 +174,19 @@ class Journal:
             db.execute("UPDATE journal SET state = ? WHERE id = ? AND state = 'intended'", [state, id])
 
     def found(self, model: str, sha256: str, threshold: float | None, product: str) -> None:
-        """Write down that a model is in use, unless the journal says so already.
-
-        So a file that was put in its place by hand is recorded too.
-        """
+        """Write down that a model is in use, unless the journal says so already: it was put there by hand."""
         with opened(self.path, write=True) as db:
             changes = (Change(*row) for row in db.execute(CHANGES, [model]))
             last = next((one for one in changes if one.state in ("done", "intended")), None)
-            known = {last.sha256_after} if last else set()
-            if last and last.state == "intended":
-                known.add(last.sha256_before)
-            if sha256 not in known:
-                before, limit = (last.sha256_after, last.threshold_after) if last else ("", None)
+            before, limit = (last.sha256_after, last.threshold_after) if last else ("", None)
+            is_under_way = last is not None and last.state == "intended" and sha256 == last.sha256_before
+            if sha256 != before and not is_under_way:
                 values = (before, sha256, limit, threshold, product)
-                _insert(db, Change(model, FOUND, "", "", *values, state="done"))
+                write(db, asdict(Change(model, FOUND, "", "", *values, state="done")))
 
     def changes(self, model: str) -> list[Change]:
         """How a model was changed, the latest first."""
-        with opened(self.path) as db:
-            return [Change(*row) for row in db.execute(CHANGES, [model])]
+        return [Change(*row) for row in fetched(self.path, CHANGES, [model])]
 
     def product(self, model: str) -> str:
         """What a model is known to inspect; empty where nobody has ever said so."""
@@ -222,16 +201,5 @@ class Journal:
 
     def entries(self, model: str) -> list[dict[str, Any]]:
         """Everything that was said and done, the latest first; what does not apply is left out."""
-        with opened(self.path) as db:
-            rows = db.execute("SELECT * FROM journal WHERE model = ? ORDER BY id DESC", [model])
-            return [{name: value for name, value in dict(row).items() if value is not None} for row in rows]
-
-
-def _insert(db: sqlite3.Connection, change: Change) -> int:
-    row = asdict(change)
-    del row["id"]
-    return write(db, cleaned(row))
-
-
-def now() -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        rows = fetched(self.path, "SELECT * FROM journal WHERE model = ? ORDER BY id DESC", [model])
+        return [{name: value for name, value in dict(row).items() if value is not None} for row in rows]

@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -70,9 +70,6 @@ class Outcome:
     score: float
     verdict: str
 
-    def is_right(self, label: Label) -> bool:
-        return (self.verdict == "rejected") == (label == "defect")
-
 
 @dataclass(frozen=True)
 class Effect:
@@ -91,80 +88,49 @@ class Effect:
 
 
 @dataclass(frozen=True)
-class Preview:
-    """What a change would do to every labelled part, and to the threshold. Rates are those that are really promised.
+class Counts:
+    """How many labelled parts of a kind are judged rightly: good ones that pass, or defects that are rejected."""
 
-    `learnt` are the ids of parts that would be learnt now. `version` is the one that an "undo" goes back to.
+    parts: int
+    right_before: int
+    right_after: int
+
+
+@dataclass(frozen=True)
+class Preview:
+    """What a change would do: to the threshold, and to every labelled part (`effects`).
+
+    Rates are those that are really promised. `learnt` are the ids of parts that would be learnt; `outliers` those that
+    score far above the threshold; `lost` defects that are caught now and would pass. `version` is the one that an
+    "undo" goes back to.
     """
 
     action: Action
     model_sha256: str
+    version: int | None
     new_images: int
-    threshold_before: float
-    threshold_after: float
+    threshold_before: float | None
+    threshold_after: float | None
     rate_before: float
     rate_after: float
-    effects: tuple[Effect, ...]
-    learnt: tuple[int, ...]
-    remarks: tuple[str, ...]
-    version: int | None = None
-
-    @property
-    def lost(self) -> list[Effect]:
-        """Defects that are caught now and would pass."""
-        defects = [one for one in self.effects if one.label == "defect"]
-        return [one for one in defects if one.before.is_right("defect") and not one.after.is_right("defect")]
-
-    @property
-    def outliers(self) -> list[Effect]:
-        """Parts that would be learnt although they score far above the threshold."""
-        limit = FAR * self.threshold_before
-        return [one for one in self.effects if one.id in self.learnt and one.before.score > limit]
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """What was noticed while the change was made, and what it would teach that it should not."""
-        if not self.outliers:
-            return self.remarks
-        worst = max(self.outliers, key=lambda one: one.before.score)
-        which = worst.part or worst.name or f"part {worst.id}"
-        times = worst.before.score / self.threshold_before
-        more = f" (and {len(self.outliers) - 1} more)" if len(self.outliers) > 1 else ""
-        told = (
-            f"{which}{more} scores far above the threshold, {times:.1f} times: once it is learnt, defects like that "
-            "pass; leave out what is not certainly good"
-        )
-        return (*self.remarks, told)
-
-    def to_json(self) -> dict[str, Any]:
-        facts = {name: value for name, value in asdict(self).items() if name != "remarks"}
-        return facts | {
-            "warnings": [*self.warnings],
-            "outliers": [one.id for one in self.outliers],
-            "good": self._counts("good"),
-            "defects": self._counts("defect"),
-            "lost": [one.id for one in self.lost],
-        }
-
-    def _counts(self, label: Label) -> dict[str, int]:
-        """Good parts that pass, or defects that are caught."""
-        these = [one for one in self.effects if one.label == label]
-        return {
-            "parts": len(these),
-            "right_before": sum(one.before.is_right(label) for one in these),
-            "right_after": sum(one.after.is_right(label) for one in these),
-        }
+    effects: list[Effect]
+    good: Counts
+    defects: Counts
+    learnt: list[int]
+    outliers: list[int]
+    lost: list[int]
+    warnings: list[str]
 
 
 @dataclass(frozen=True, eq=False)
 class Proposal:
-    """A changed model, as its file, that waits for a yes; what it would do, and the parts that it would learn."""
+    """A changed model, as its file, that waits for a yes; what it would do, and the parts that it has learnt."""
 
     path: Path
     request: Request
     content: bytes
     preview: Preview
-    new: list[Part]
+    learnt: list[Part]
 
 
 def propose(
@@ -174,8 +140,7 @@ def propose(
     remarks: list[str] = []
     execution = replace(execution or Execution(), warn=remarks.append)
     sha256, before = loaded(path)
-    new: list[Part] = []
-    version = None
+    new, version = [], None
     if request.action == "undo":
         version, content = earlier_version(inbox.journal, path, request.version)
         after = Detector(from_bytes(content, f"version {version} of {path}"))
@@ -184,24 +149,31 @@ def propose(
     else:
         new = _chosen(inbox, path.stem, request, before)
         with temporary_folder() as temporary:
-            files = [(one, _written(inbox, one, temporary)) for one in new]
+            files = [(one, write_image(inbox, one, temporary)) for one in new]
             after = _changed(before, request, files, execution)
         after = _signed(after, len(before.history), str(learnt_of(path).resolve()), request)
         content = to_bytes(after.model)
-    effects = _effects(inbox, path.stem, before, after, execution) if scored else ()
     learnt = new if request.action == "learn" else []
+    effects = _effects(inbox, path.stem, before, after, execution) if scored else []
+    ids, limit = [one.id for one in learnt], FAR * before.threshold
+    outliers = [one for one in effects if one.id in ids and one.before.score > limit]
+    defects = [one for one in effects if one.label == "defect" and one.before.verdict == "rejected"]
     preview = Preview(
-        request.action,
-        sha256,
-        len(new),
-        before.threshold,
-        after.threshold,
-        before.calibration.expected_rate,
-        after.calibration.expected_rate,
-        effects,
-        tuple(one.id for one in learnt),
-        tuple(remarks),
-        version,
+        action=request.action,
+        model_sha256=sha256,
+        version=version,
+        new_images=len(new),
+        threshold_before=before.threshold,
+        threshold_after=after.threshold,
+        rate_before=before.calibration.expected_rate,
+        rate_after=after.calibration.expected_rate,
+        effects=effects,
+        good=_counts(effects, "good"),
+        defects=_counts(effects, "defect"),
+        learnt=ids,
+        outliers=[one.id for one in outliers],
+        lost=[one.id for one in defects if one.after.verdict != "rejected"],
+        warnings=remarks + _warnings(outliers, before.threshold),
     )
     return Proposal(path, request, content, preview, learnt)
 
@@ -214,19 +186,11 @@ def accept(inbox: Inbox, proposal: Proposal) -> str:
     path, request = proposal.path, proposal.request
 
     def write_learnt() -> None:
-        for part in proposal.new:
-            _written(inbox, part, learnt_of(path))
+        for part in proposal.learnt:
+            write_image(inbox, part, learnt_of(path))
 
-    return changed(
-        inbox.journal,
-        path,
-        proposal.content,
-        request.action,
-        instead_of=proposal.preview.model_sha256,
-        who=request.who,
-        note=request.note,
-        first=write_learnt,
-    )
+    signed = {"who": request.who, "note": request.note, "instead_of": proposal.preview.model_sha256}
+    return changed(inbox.journal, path, proposal.content, request.action, first=write_learnt, **signed)
 
 
 def loaded(path: Path) -> tuple[str, Detector]:
@@ -238,8 +202,8 @@ def loaded(path: Path) -> tuple[str, Detector]:
 def file_name(part: Part) -> str:
     """A name for a part's image that no other image has and that is no more than a name.
 
-    >>> one = Part(7, "good", "", "../line 1/a*.PNG", None, None, None, "", "", "", "", "", "vial", "ab" * 32, 9)
-    >>> file_name(one)
+    >>> facts = {"id": 7, "label": "good", "part": "", "who": "", "at": "", "note": "", "model": "vial", "bytes": 9}
+    >>> file_name(Part(name="../line 1/a*.PNG", sha256="ab" * 32, **facts))
     'a_-abababab.png'
     """
     given = Path(part.name or part.part or "part")
@@ -279,7 +243,7 @@ def _changed(
     groups: dict[Any, list[Path]] = {}
     for part, file in files:
         name = request.name or part.note or "defect"
-        groups.setdefault(name if request.action == "teach" else part.was_rejected, []).append(file)
+        groups.setdefault(name if request.action == "teach" else part.verdict == "rejected", []).append(file)
     for group, images in sorted(groups.items()):
         if request.action == "teach":
             detector = detector.taught(images, name=group, execution=execution)
@@ -300,12 +264,12 @@ def _signed(detector: Detector, known: int, folder: str, request: Request) -> De
 
 def _effects(
     inbox: Inbox, model: str, before: Detector, after: Detector, execution: Execution
-) -> tuple[Effect, ...]:
+) -> list[Effect]:
     """Every labelled part under both models; one image at a time is in memory and on the disk."""
     effects, parts, learnt = [], inbox.parts(model), set(after.model.hashes)
     with temporary_folder() as temporary, execution.phase("score", len(parts)) as advance:
         for done, part in enumerate(parts, start=1):
-            file = _written(inbox, part, temporary)
+            file = write_image(inbox, part, temporary)
             # on one core each, as the service scores
             results = [detector.score_opened(detector.opened(file)) for detector in (before, after)]
             outcomes = (Outcome(one.score, one.verdict) for one in results)
@@ -314,10 +278,32 @@ def _effects(
             )
             file.unlink()
             advance(done)
-    return tuple(effects)
+    return effects
 
 
-def _written(inbox: Inbox, part: Part, folder: Path) -> Path:
+def _counts(effects: Sequence[Effect], label: Label) -> Counts:
+    these = [one for one in effects if one.label == label]
+    verdicts = [one.before.verdict for one in these], [one.after.verdict for one in these]
+    return Counts(
+        len(these), *(sum((one == "rejected") == (label == "defect") for one in some) for some in verdicts)
+    )
+
+
+def _warnings(outliers: Sequence[Effect], threshold: float) -> list[str]:
+    """What learning these would teach that it should not."""
+    if not outliers:
+        return []
+    worst = max(outliers, key=lambda one: one.before.score)
+    which = worst.part or worst.name or f"part {worst.id}"
+    more = f" (and {len(outliers) - 1} more)" if len(outliers) > 1 else ""
+    return [
+        f"{which}{more} scores far above the threshold, {worst.before.score / threshold:.1f} times: once it is learnt, "
+        "defects like that pass; leave out what is not certainly good"
+    ]
+
+
+def write_image(inbox: Inbox, part: Part, folder: Path) -> Path:
+    """Write a part's image into a folder; the file."""
     file = folder / file_name(part)
     with atomic_path(file) as temporary:
         temporary.write_bytes(inbox.image(part.id))

@@ -86,7 +86,9 @@ def _digest(path: Path, *_: int) -> str:
 
 def versions(journal: Journal, path: Path) -> list[Version]:
     """The model in use and the earlier ones, the highest number first. What cannot be read cannot come back."""
-    until = {one.sha256_before: one.at for one in reversed(journal.changes(path.stem)) if one.state == "done"}
+    until: dict[str, str] = {}
+    with suppress(InboxError):  # whoever has just gone back is not told that it failed
+        until = {one.sha256_before: one.at for one in journal.changes(path.stem)[::-1] if one.state == "done"}
     present = sha256_of(path)
     found = [_version(path, _number(path, present), present)]
     for number, file in _kept(path).values():
@@ -111,21 +113,20 @@ def earlier_version(journal: Journal, path: Path, version: int | None = None) ->
     present = next(one for one in every if one.in_use)
     if version is None:
         earlier = [one for one in every if one.version < present.version]
-        if not earlier:
-            raise UserError(f"there is no earlier version of {path}: version {present.version} is the first")
         made_from = {
             one.sha256_before
             for one in journal.changes(path.stem)
             if one.state == "done" and one.what != UNDO and one.sha256_after == present.sha256
         }
-        chosen = next((one for one in earlier if one.sha256 in made_from), earlier[0])
-    elif version == present.version:
-        raise UserError(f"version {version} of {path} is in use: choose another one")
+        wanted = [one for one in earlier if one.sha256 in made_from] or earlier
     else:
-        found = [one for one in every if one.version == version]
-        if not found:
-            raise UserError(f"there is no version {version} of {path}; `inbox versions` lists them")
-        chosen = found[0]
+        wanted = [one for one in every if one.version == version and not one.in_use]
+    if not wanted:
+        which = "earlier version" if version is None else f"other version {version}"
+        raise UserError(
+            f"there is no {which} of {path} than {present.version}, which is in use; `inbox versions` lists them"
+        )
+    chosen = wanted[0]
     kept = _kept(path).items()
     short, file = next((short, file) for short, (number, file) in kept if number == chosen.version)
     content, name = read_file(file)

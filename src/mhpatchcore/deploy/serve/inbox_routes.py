@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from asyncio import to_thread
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from mhpatchcore.calibration.choices import Choice, choices
 from mhpatchcore.deploy.inbox import Inbox, Label, NoSuchPartError, Part, Said, Statement
 from mhpatchcore.deploy.inbox.jobs import Job, Jobs
 from mhpatchcore.deploy.inbox.journal import Change
-from mhpatchcore.deploy.inbox.proposals import Action, accept, propose
+from mhpatchcore.deploy.inbox.proposals import Preview, accept, propose
 from mhpatchcore.deploy.inbox.proposals import Request as Asked
 from mhpatchcore.deploy.inbox.versions import ModelChangedError, Version, recover, versions
 from mhpatchcore.deploy.serve import service as serving
@@ -52,7 +52,7 @@ class Correction:
     note: str | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Labelled(Part):
     """A labelled part; `learnt` is whether the model that is served now has learnt from it."""
 
@@ -75,40 +75,6 @@ class Threshold(Undo):
 
     false_alarm: float
     preview: bool = False
-
-
-class PreviewAnswer(BaseModel):
-    """What a change would do: to the threshold, and to every labelled part (`effects`).
-
-    `lost` are defects that are caught now and would pass; `outliers` are parts that would be learnt although they score
-    far above the threshold.
-    """
-
-    model_config = ConfigDict(extra="allow")
-    action: Action
-    model_sha256: str
-    version: int | None
-    threshold_before: float | None
-    threshold_after: float | None
-    rate_before: float
-    rate_after: float
-    effects: list[dict[str, Any]]
-    lost: list[int]
-    outliers: list[int]
-    warnings: list[str]
-
-
-class JobAnswer(BaseModel):
-    """A proposal: queued, running, ready, then accepted or discarded; or failed. Once ready it has a `preview`."""
-
-    id: str
-    model: str
-    action: Action
-    state: Literal["queued", "running", "ready", "accepting", "accepted", "discarded", "failed"]
-    progress: dict[str, int | str]
-    error: str | None
-    sha256: str | None
-    preview: PreviewAnswer | None
 
 
 class VersionsAnswer(BaseModel):
@@ -246,7 +212,7 @@ def _known(id_: int) -> int:
 @router.post(
     "/models/{name}/preview",
     status_code=202,
-    responses=answers(JobAnswer, 404, 413, 415, 422, status=202),
+    responses=answers(Job, 404, 413, 415, 422, status=202),
     openapi_extra=json_body(Asked),
 )
 async def preview(name: str, request: Request, service: Known, jobs: Working) -> Response:
@@ -255,13 +221,13 @@ async def preview(name: str, request: Request, service: Known, jobs: Working) ->
     return _job(jobs.start(served.path, await json_of(request, Asked)), 202)
 
 
-@router.get("/jobs/{id_}", responses=answers(JobAnswer, 404))
+@router.get("/jobs/{id_}", responses=answers(Job, 404))
 async def job(id_: str, jobs: Working) -> Response:
     """How far a proposal is, and what it would do once that is known."""
     return _job(await to_thread(lambda: jobs.job(id_)))
 
 
-@router.post("/jobs/{id_}/accept", responses=answers(JobAnswer, 404, 409, 503))
+@router.post("/jobs/{id_}/accept", responses=answers(Job, 404, 409, 503))
 async def accept_job(id_: str, service: Known, jobs: Working) -> Response:
     """Put a proposed model into service; the former one is kept."""
     accepted = await to_thread(lambda: jobs.accept(id_))
@@ -269,7 +235,7 @@ async def accept_job(id_: str, service: Known, jobs: Working) -> Response:
     return _job(accepted)
 
 
-@router.post("/jobs/{id_}/discard", responses=answers(JobAnswer, 404))
+@router.post("/jobs/{id_}/discard", responses=answers(Job, 404))
 async def discard(id_: str, jobs: Working) -> Response:
     """Forget a proposal; one that is being made stops."""
     return _job(await to_thread(lambda: jobs.discard(id_)))
@@ -277,7 +243,7 @@ async def discard(id_: str, jobs: Working) -> Response:
 
 @router.put(
     "/models/{name}/threshold",
-    responses=answers(ModelAnswer | PreviewAnswer, 404, 409, 413, 415, 422, 428, 503),
+    responses=answers(ModelAnswer | Preview, 404, 409, 413, 415, 422, 428, 503),
     openapi_extra=json_body(Threshold),
 )
 async def set_threshold(name: str, request: Request, service: Known, jobs: Working) -> Response:
@@ -293,7 +259,7 @@ async def set_threshold(name: str, request: Request, service: Known, jobs: Worki
     wanted = Asked("recalibrate", false_alarm=asked.false_alarm, who=asked.who, note=asked.note)
     if asked.preview:
         proposal = await to_thread(lambda: propose(jobs.inbox, served.path, wanted))
-        return reply(_preview(proposal.preview.to_json()))
+        return reply(_preview(proposal.preview))
     await _put(service, jobs, served.path, wanted, asked.instead_of)
     return reply(service.facts(service.models[name]))
 
@@ -358,11 +324,10 @@ async def _put(service: Service, jobs: Jobs, path: Path, wanted: Asked, instead_
 
 
 def _job(job: Job, status: int = 200) -> Response:
-    told = job.to_json()
-    error, preview = without_paths(told["error"]), _preview(told["preview"])
-    return reply(told | {"error": error, "preview": preview}, status)
+    preview = None if job.preview is None else _preview(job.preview)
+    return reply(replace(job, error=without_paths(job.error), preview=preview), status)
 
 
-def _preview(told: dict[str, Any] | None) -> dict[str, Any] | None:
-    """A preview with names as they were given, and messages without paths."""
-    return None if told is None else told | {"warnings": without_paths(told["warnings"])}
+def _preview(preview: Preview) -> Preview:
+    """One whose messages have no paths."""
+    return replace(preview, warnings=without_paths(preview.warnings))

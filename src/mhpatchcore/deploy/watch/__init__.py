@@ -25,8 +25,7 @@ from mhpatchcore.runtime.parallel import ordered_map
 from mhpatchcore.runtime.system import lock as lock_file
 
 JOURNAL, LOCK = "watch.sqlite", ".watch.lock"
-# how programs call files that they have not finished
-TEMPORARY = (".tmp", ".temp", ".part", ".partial", ".crdownload", ".filepart", "~")
+ENDINGS = tuple(SUFFIXES)
 FOLDERS = {"passed": "passed", "rejected": "rejected", "no threshold": "unjudged"}
 BROKEN = "broken"  # the folder of files that could not be read, which are rejected too
 COLUMNS = (
@@ -36,6 +35,7 @@ COLUMNS = (
 PATIENCE = 5.0  # times `settle`: what cannot be read may still be on its way
 AT_A_TIME = 64
 LOOK = 0.5  # seconds between two looks at the inbox
+TAIL = 2**16  # bytes of a table in which the last lines are looked for
 FORGET = 1000  # files between two looks at what the journal can let go of
 
 
@@ -62,54 +62,6 @@ class Line:
             )
 
 
-@dataclass
-class Arrivals:
-    """What is new and complete in the inbox; it remembers since when each file is as it is."""
-
-    line: Line
-    _since: dict[Arrived, float] = field(default_factory=dict)
-
-    def complete(self, journal: Journal, at: float | None = None) -> list[Arrived]:
-        """Files that can be judged now, the oldest first; `at` is the time by a clock that never goes back."""
-        at = monotonic() if at is None else at
-        here = {file for file in self.files() if not journal.knows(file)}
-        self._since = {file: self._since.get(file, at) for file in here}
-        ready = [file for file in here if self._is_complete(file, at)]
-        return sorted(ready, key=lambda file: (file.changed, file.name))
-
-    def is_old(self, file: Arrived) -> bool:
-        """Whether it has been as it is for so long that nobody writes it any more."""
-        return monotonic() - self._since.get(file, -1e9) >= PATIENCE * self.line.settle
-
-    @property
-    def settled(self) -> bool:
-        """Whether nothing is on its way: what is there and has not been judged will not change by waiting."""
-        return bool(self.line.done) or all(map(self.is_old, self._since))
-
-    def files(self) -> Iterator[Arrived]:
-        for place, folders, names in os.walk(self.line.inbox, onerror=self._unreachable):
-            folders[:] = [name for name in folders if not name.startswith(".")]
-            for path in (Path(place, name) for name in names if _is_image(name)):
-                with suppress(OSError):  # it is gone again
-                    yield Arrived(path.relative_to(self.line.inbox).as_posix(), *_facts(path))
-
-    def _is_complete(self, file: Arrived, at: float) -> bool:
-        if self.line.done:
-            return (self.line.inbox / f"{file.name}{self.line.done}").exists()
-        return at - self._since[file] >= self.line.settle
-
-    def _unreachable(self, error: OSError) -> None:
-        """A subfolder may go, or be somebody else's; what else fails concerns the whole inbox."""
-        is_inner = Path(error.filename) != self.line.inbox
-        if not (is_inner and isinstance(error, FileNotFoundError | PermissionError)):
-            raise error
-
-
-def _is_image(name: str) -> bool:
-    name = name.lower()
-    return Path(name).suffix in SUFFIXES and not name.startswith((".", "~")) and not name.endswith(TEMPORARY)
-
-
 def _facts(path: Path) -> tuple[int, int]:
     """What tells a file from a later one of its name."""
     facts = path.stat()
@@ -129,7 +81,9 @@ class Watch:
     stop: Event = field(default_factory=Event)
 
     def __post_init__(self) -> None:
-        self._arrivals = Arrivals(self.line)
+        self._known: set[Arrived] = set()  # files that were judged, and are still there
+        self._since: dict[Arrived, float] = {}  # from when on each new file has been as it is
+        self._numbers: dict[Path, int] = {}  # the last one of a name that comes again and again
 
     def finish_earlier(self) -> int:
         """Do what an earlier run has judged but not finished; how many files that were."""
@@ -151,36 +105,66 @@ class Watch:
                 yield answer
             if judged // FORGET > before // FORGET:
                 with suppress(OSError):  # the inbox is out of reach: another time
-                    self.journal.forget_gone({file.name for file in self._arrivals.files()})
+                    self.journal.forget_gone({file.name for file in self._files()})
             if judged == before:
-                if self.once and self._arrivals.settled:
-                    return
+                if self.once and (self.line.done or all(map(self._is_old, self._since))):
+                    return  # what is there and has not been judged will not change by waiting
                 self.stop.wait(min(LOOK, self.line.settle / 2) or LOOK / 10)
 
     def _judged(self) -> Iterator[dict[str, Any]]:
-        """Judge what is complete, several files at a time."""
-        files = self._complete()[:AT_A_TIME]
+        """Judge what is complete, several files at a time; nothing while the inbox is out of reach."""
+        self.status.looked()
+        try:
+            files = self.complete()[:AT_A_TIME]
+        except OSError as error:
+            why = f"cannot look into {self.line.inbox} ({error.strerror}): it goes on once the folder is back"
+            self.status.set_problem("inbox", why)
+            return
+        self.status.set_problem("inbox")
         for file, outcome in zip(files, ordered_map(self._outcome, files, self.workers), strict=True):
             if isinstance(outcome, UnavailableError) or not self._is_still(file):
                 continue
-            if isinstance(outcome, ImageError) and not (self.line.done or self._arrivals.is_old(file)):
+            if isinstance(outcome, ImageError) and not (self.line.done or self._is_old(file)):
                 continue
             answer = self._answer(file, outcome)
             judged = self.journal.add(file, self._place(file, answer), answer, self.line.targets)
             self._finish(judged)
             yield answer
 
-    def _complete(self) -> list[Arrived]:
-        """Files that can be judged now: none while the inbox is out of reach."""
-        self.status.looked()
+    def complete(self, at: float | None = None) -> list[Arrived]:
+        """Files that can be judged now, the oldest first; `at` is the time by a clock that never goes back."""
+        at = monotonic() if at is None else at
+        files = set(self._files())
+        self._known = {file for file in files if file in self._known or self.journal.knows(file)}
+        here = files - self._known
+        self._since = {file: self._since.get(file, at) for file in here}
+        if self.line.done:
+            ready = [file for file in here if (self.line.inbox / f"{file.name}{self.line.done}").exists()]
+        else:
+            ready = [file for file, since in self._since.items() if at - since >= self.line.settle]
+        return sorted(ready, key=lambda file: (file.changed, file.name))
+
+    def _is_old(self, file: Arrived) -> bool:
+        """Whether it has been as it is for so long that nobody writes it any more."""
+        return monotonic() - self._since.get(file, -1e9) >= PATIENCE * self.line.settle
+
+    def _files(self, place: str = "") -> Iterator[Arrived]:
+        """The images in the inbox, or in a folder of it; one that is inside may go, or be somebody else's."""
         try:
-            files = self._arrivals.complete(self.journal)
-        except OSError as error:
-            why = f"cannot look into {self.line.inbox} ({error.strerror}): it goes on once the folder is back"
-            self.status.set_problem("inbox", why)
-            return []
-        self.status.set_problem("inbox")
-        return files
+            entries = [*os.scandir(self.line.inbox / place)]
+        except (FileNotFoundError, PermissionError):
+            if place:
+                return
+            raise
+        for entry in entries:
+            name = entry.name.lower()
+            if entry.is_dir(follow_symlinks=False):
+                if not name.startswith("."):
+                    yield from self._files(f"{place}{entry.name}/")
+            elif name.endswith(ENDINGS) and not name.startswith((".", "~")):
+                with suppress(OSError):  # it is gone again
+                    facts = entry.stat()
+                    yield Arrived(f"{place}{entry.name}", facts.st_size, facts.st_mtime_ns)
 
     def _outcome(self, file: Arrived) -> dict[str, Any] | ImageError | UnavailableError:
         """What the judge says of a file; one that is away is asked again until it answers."""
@@ -218,25 +202,26 @@ class Watch:
         own = Path(file.name)
         folder = BROKEN if "reason" in answer else FOLDERS[answer["verdict"]]
         base = own.with_suffix("") if not self.line.sort else folder / own.with_suffix("")
-        for number in count():
+        for number in count(self._numbers.get(base, 0)):
             place = base.with_name(f"{base.name}-{number}" if number else base.name).as_posix()
             files = (self.line.outbox / f"{place}{suffix}" for suffix in (".json", own.suffix))
             if not self.journal.place_is_taken(place) and not any(one.exists() for one in files):
                 break
+        if number:
+            self._numbers[base] = number
         return place
 
     def _finish(self, judged: Judged) -> None:
         """Write what was decided: doing it twice leaves the same files as doing it once."""
         line, name = self.line, judged.file.name
         write_text(line.outbox / f"{judged.place}.json", json.dumps(judged.answer, indent=2) + "\n")
-        lengths = (
-            {} if line.table is None else {str(line.table): _add_row(line.table, self.journal, judged.answer)}
-        )
+        if line.table is not None:
+            _add_row(line.table, judged.answer)
         if line.sort:
             _move(line.inbox / name, line.outbox / f"{judged.place}{Path(name).suffix}", judged.file)
             if line.done:
                 (line.inbox / f"{name}{line.done}").unlink(missing_ok=True)
-        self.journal.finish(judged, lengths)
+        self.journal.finish(judged)
 
 
 def _move(source: Path, target: Path, file: Arrived) -> None:
@@ -255,30 +240,25 @@ def _move(source: Path, target: Path, file: Arrived) -> None:
         source.unlink()
 
 
-def _add_row(table: Path, journal: Journal, answer: dict[str, Any]) -> int:
-    """Add a line to the CSV file, once; how long it is now.
-
-    A kill may have left the line, or its beginning, beyond the length that the journal knows: that is written over.
-    Anything else there is somebody else's, and stays.
-    """
+def _add_row(table: Path, answer: dict[str, Any]) -> None:
+    """Add a line to the CSV file, once: a kill may have left it there, or the beginning of it, which goes."""
     row = answer | ({"regions": len(answer["regions"])} if "regions" in answer else {})
-    table.parent.mkdir(parents=True, exist_ok=True)
+    # a file's name may hold bytes that are not text
+    line = csv_text(COLUMNS, [row], header=False).encode(errors="backslashreplace")
+    if not table.exists() or not table.stat().st_size:
+        write_text(table, csv_text(COLUMNS, []))
     with table.open("a+b") as file:
-        end, known = file.seek(0, os.SEEK_END), journal.length(str(table))
-
-        def line(header: bool) -> bytes:  # a file's name may hold bytes that are not text
-            return csv_text(COLUMNS, [row], header=header).encode(errors="backslashreplace")
-
-        if known < end:
-            file.seek(known)
-            if line(header=not known).startswith(file.read()):
-                file.truncate(known)
-                end = known
-        file.seek(0, os.SEEK_END)
-        file.write(line(header=not end))
+        end = file.seek(0, os.SEEK_END)
+        file.seek(max(0, end - TAIL))
+        tail = b"\n" + file.read()
+        if b"\n" + line in tail:
+            return
+        begun = next((n for n in range(len(line), 0, -1) if tail.endswith(b"\n" + line[:n])), 0)
+        if begun:
+            file.truncate(end - begun)
+        file.write(line)
         file.flush()
         os.fsync(file.fileno())
-        return file.tell()
 
 
 @contextmanager

@@ -29,7 +29,6 @@ CREATE INDEX IF NOT EXISTS unfinished ON judged (id) WHERE answer IS NOT NULL;
 CREATE TABLE IF NOT EXISTS messages (
     id INTEGER PRIMARY KEY, target TEXT NOT NULL, content TEXT NOT NULL, refused TEXT
 );
-CREATE TABLE IF NOT EXISTS lengths (file BLOB PRIMARY KEY, bytes INTEGER NOT NULL);
 """
 
 
@@ -95,17 +94,9 @@ class Journal:
             for id_, name, *file, place, answer in rows.fetchall()
         ]
 
-    def finish(self, judged: Judged, lengths: dict[str, int]) -> None:
-        """All files of it are written; `lengths` are those of the tables it was added to."""
-        known = [(os.fsencode(file), length) for file, length in lengths.items()]
-        with self._writing() as db:
-            db.execute("UPDATE judged SET answer=NULL WHERE id=?", (judged.id,))
-            db.executemany("INSERT OR REPLACE INTO lengths VALUES (?, ?)", known)
-
-    def length(self, file: str) -> int:
-        """Up to where a table is known to be whole."""
-        found = self._db.execute("SELECT bytes FROM lengths WHERE file=?", (os.fsencode(file),)).fetchone()
-        return 0 if found is None else int(found[0])
+    def finish(self, judged: Judged) -> None:
+        """All files of it are written."""
+        self._db.execute("UPDATE judged SET answer=NULL WHERE id=?", (judged.id,))
 
     def place_is_taken(self, place: str) -> bool:
         return self._exists("judged WHERE place=? AND answer IS NOT NULL", os.fsencode(place))

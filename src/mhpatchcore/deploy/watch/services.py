@@ -109,16 +109,16 @@ def by_service(address: str, token: str | None) -> Judge:
 def _read(status: int, body: bytes, retry_after: str | None) -> dict[str, Any]:
     try:
         document = json.loads(body)
-        told = document["results"][0] if status == 200 else document["error"]
+        if status == 200:
+            return {name: document["results"][0][name] for name in REPORTED}
+        told = str(document["error"])
     except (ValueError, LookupError, TypeError):
         raise UnavailableError(f"what answers is not a service of mhpatchcore (status {status})") from None
-    if status == 200:
-        return {name: told[name] for name in REPORTED}
     if status in (413, 422):
-        raise ImageError(str(told))
+        raise ImageError(told)
     if status in (401, 403, 404):
         raise UserError(f"the service refuses: {told}")
-    raise UnavailableError(str(told), float(retry_after) if retry_after and retry_after.isdigit() else 1.0)
+    raise UnavailableError(told, float(retry_after) if retry_after and retry_after.isdigit() else 1.0)
 
 
 def webhook(url: str) -> Send:
@@ -161,7 +161,7 @@ def mqtt(url: str, topic: str) -> Send:
         port = 0
     if parts.scheme not in ("mqtt", "mqtts") or not parts.hostname or not port:
         raise UserError(f"--mqtt is an address such as mqtt://broker:1883/topic, not {without_secret(url)}")
-    host, topic = parts.hostname, unquote(parts.path.strip("/")) or topic
+    topic = unquote(parts.path.strip("/")) or topic
     if any(letter in topic for letter in "#+\0"):
         raise UserError(f"messages cannot be published under '{topic}': a topic has no # and no +")
     try:
@@ -171,32 +171,31 @@ def mqtt(url: str, topic: str) -> Send:
         raise UserError(
             "--mqtt needs paho-mqtt, which is not installed: pip install 'mhpatchcore[mqtt]'"
         ) from error
-    connected: list[Client] = []
+    client: Client | None = None
 
-    def connection() -> Client:
-        if not connected:
-            client = Client(CallbackAPIVersion.VERSION2)
-            if parts.scheme == "mqtts":
-                client.tls_set()
-            if parts.username:
-                client.username_pw_set(unquote(parts.username), unquote(parts.password or ""))
-            client.connect_timeout = TIMEOUT
-            client.connect(host, port, keepalive=30)
-            client.loop_start()
-            connected.append(client)
-        return connected[0]
+    def connected() -> Client:
+        new = Client(CallbackAPIVersion.VERSION2)
+        if parts.scheme == "mqtts":
+            new.tls_set()
+        if parts.username:
+            new.username_pw_set(unquote(parts.username), unquote(parts.password or ""))
+        new.connect_timeout = TIMEOUT
+        new.connect(str(parts.hostname), port, keepalive=30)
+        new.loop_start()
+        return new
 
     def send(content: str) -> None:
+        nonlocal client
+        client = client or connected()
         try:
-            published = connection().publish(topic, content, qos=1)
+            published = client.publish(topic, content, qos=1)
             published.wait_for_publish(TIMEOUT)
             if not published.is_published():
                 raise OSError("the broker does not confirm")
         except Exception:
-            while connected:
-                client = connected.pop()
-                client.disconnect()
-                client.loop_stop()
+            client.disconnect()
+            client.loop_stop()
+            client = None
             raise
 
     return send

@@ -56,42 +56,39 @@ class Status:
             return self._problems | stuck
 
 
-def health(status: Status, waiting: dict[str, int]) -> tuple[int, str]:
-    """The status of the answer, 503 where there is a problem, and JSON."""
-    problems = status.problems
-    told = {"healthy": not problems, "problems": problems, "files": status.verdicts, "waiting": waiting}
-    return 503 if problems else 200, json.dumps(told) + "\n"
+def answers(status: Status, waiting: dict[str, int]) -> dict[str, tuple[int, str, str]]:
+    """What is answered at each path: a status (503 where there is a problem), a text, and its kind.
 
-
-def metrics(status: Status, waiting: dict[str, int]) -> str:
-    """The same for Prometheus; `waiting` counts the messages that have not gone out, by target."""
-    problems = status.problems
+    `waiting` counts the messages that have not gone out, by target. The metrics are for Prometheus.
+    """
+    problems, files = status.problems, status.verdicts.copy()
+    health = {"healthy": not problems, "problems": problems, "files": files, "waiting": waiting}
     lines = [
-        *(f'files_total{{verdict="{verdict}"}} {n}' for verdict, n in status.verdicts.copy().items()),
+        *(f'files_total{{verdict="{verdict}"}} {n}' for verdict, n in files.items()),
         *(f'messages_waiting{{target="{target}"}} {n}' for target, n in waiting.items()),
         *(f'problem{{cause="{cause}"}} 1' for cause in problems),
         f"healthy {int(not problems)}",
     ]
-    return "".join(f"mhpatchcore_watch_{line}\n" for line in lines)
+    metrics = "".join(f"mhpatchcore_watch_{line}\n" for line in lines)
+    return {
+        "/health": (503 if problems else 200, json.dumps(health) + "\n", "application/json"),
+        "/metrics": (200, metrics, "text/plain; version=0.0.4"),
+    }
 
 
 @contextmanager
 def answering(
     status: Status, journal: Journal, targets: tuple[str, ...], host: str, port: int
-) -> Iterator[int]:
-    """Answer GET /health and GET /metrics until the block ends; the port, which is a free one for port 0."""
+) -> Iterator[None]:
+    """Answer GET /health and GET /metrics until the block ends."""
 
     class Handler(BaseHTTPRequestHandler):
         timeout = 10
 
         def do_GET(self) -> None:
             with closing(Journal(journal.path)) as own:
-                waiting = {target: own.waiting([target]) for target in targets}
-            answers = {
-                "/health": (*health(status, waiting), "application/json"),
-                "/metrics": (200, metrics(status, waiting), "text/plain; version=0.0.4"),
-            }
-            code, text, kind = answers.get(self.path, (404, "ask for /health or /metrics\n", "text/plain"))
+                told = answers(status, {target: own.waiting([target]) for target in targets})
+            code, text, kind = told.get(self.path, (404, "ask for /health or /metrics\n", "text/plain"))
             self.send_response(code)
             self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(text.encode())))
@@ -104,16 +101,12 @@ def answering(
     try:
         server = ThreadingHTTPServer((host, port), Handler)
     except OSError as error:
-        why = error.strerror or error
-        raise UserError(
-            f"cannot listen at {host}, port {port}: {why}; choose another --status-port"
-        ) from error
+        why = f"{host}, port {port}: {error.strerror or error}"
+        raise UserError(f"cannot listen at {why}; choose another --status-port") from error
     server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, name="status", daemon=True)
-    thread.start()
-    try:
-        yield server.server_port
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with server:
+        threading.Thread(target=server.serve_forever, name="status", daemon=True).start()
+        try:
+            yield
+        finally:
+            server.shutdown()
