@@ -211,7 +211,7 @@ def regions_in(bands: Iterable[Floats], limit: float) -> tuple[Region, ...]:
     first, of_run = np.unique(_first_touching(row, start, stop), return_inverse=True)
     n, area = len(first), np.bincount(of_run, stop - start)
     bottom, left, right = np.zeros(n, int), np.full(n, np.iinfo(int).max), np.zeros(n, int)
-    highest = np.full(n, -np.inf, np.float32)
+    highest = np.full(n, -np.inf, peak.dtype)
     for into, values, keep in (
         (bottom, row + 1, np.maximum),
         (left, start, np.minimum),
