@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import getpass
+import mmap
 import os
 import sys
 from contextlib import suppress
@@ -110,6 +111,20 @@ def reset_peak() -> None:
     """Start a new high-water mark at the present size, if the kernel lets us."""
     with suppress(OSError):  # a sandbox may forbid it: peaks are then those since the start
         Path("/proc/self/clear_refs").write_text("5")
+
+
+def releasable_memory(size: int) -> mmap.mmap | None:
+    """Memory of so many bytes that goes back to the system in parts, by `release`; None where it cannot."""
+    if not hasattr(mmap, "MADV_DONTNEED"):
+        return None
+    return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+
+
+def release(memory: mmap.mmap, start: int, stop: int) -> int:
+    """Return the whole pages between; where the next part begins."""
+    stop = stop // mmap.PAGESIZE * mmap.PAGESIZE
+    memory.madvise(mmap.MADV_DONTNEED, start, stop - start)
+    return stop
 
 
 def give_back() -> None:
