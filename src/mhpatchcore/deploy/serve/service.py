@@ -13,8 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import scipy.ndimage  # these two are imported late elsewhere, and the first part on the line need not wait for that
-import scipy.stats  # noqa: F401
+import scipy.stats  # noqa: F401  # imported late elsewhere, and the first part on the line need not wait for that
 
 from mhpatchcore.deploy.inbox.jobs import Jobs
 from mhpatchcore.deploy.inbox.versions import recover
