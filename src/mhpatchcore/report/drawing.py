@@ -92,11 +92,9 @@ def _border(mask: Mask) -> tuple[Mask, Mask]:
 
     The line is bright with a dark rim, so that it shows on light and dark parts and in grey print.
     """
-    from scipy.ndimage import maximum_filter
-
-    across = 2 * max(1, round(min(mask.shape) / 200)) + 1
-    lit = maximum_filter(mask, across, mode="constant")
-    return lit & ~mask, maximum_filter(lit, across, mode="constant") & ~lit
+    width = max(1, round(min(mask.shape) / 200))
+    lit = _dilated(mask, width)
+    return lit & ~mask, _dilated(lit, width) & ~lit
 
 
 def overlay(pixels: Array, heat: Floats, unit: float) -> Array:
@@ -213,3 +211,13 @@ def _legend(result: Result, width: int) -> Array:
     draw.text((left + bar, top), end, fill=INK, font=font)
     draw.text((margin, top + line + margin // 2), f"outline: {outline_note(result)}", fill=INK, font=font)
     return np.asarray(image)
+
+
+def _dilated(mask: Mask, width: int) -> Mask:
+    """A mask (H, W) with a border of `width` pixels around all that it marks."""
+    size = 2 * width + 1
+    for axis in (0, 1):
+        ends = [(width + 1, width) if side == axis else (0, 0) for side in (0, 1)]
+        counts = np.moveaxis(np.cumsum(np.pad(mask, ends), axis, dtype=np.int32), axis, 0)
+        mask = np.moveaxis(counts[size:] > counts[:-size], 0, axis)
+    return mask
