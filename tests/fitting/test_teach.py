@@ -67,6 +67,19 @@ def test_what_looks_like_a_known_defect_is_rejected_below_the_threshold(taught: 
     assert forgetful.score(defects("low_fill", 201, 1)[0]).verdict == "passed"
 
 
+def test_a_part_that_scores_lower_than_all_kept_patches_is_rejected_only_as_a_copy(taught: Detector) -> None:
+    """Nothing is known of how like a defect good parts are that score so low."""
+    calibration = taught.calibration
+    scores, peaks = (
+        np.append(1000 + one, np.zeros(50, np.float32)) for one in (calibration.scores, calibration.peaks)
+    )
+    calibration = replace(calibration, scores=scores, peaks=peaks, by_hand=500.0)
+    low = Detector(replace(taught.model, calibration=calibration))
+    copy, another = low.score([*defects("low_fill", 201, 1), *defects("low_fill", 301, 1)])
+    assert max(copy.score, another.score) < 500
+    assert (copy.verdict, another.verdict) == ("rejected", "passed")
+
+
 def test_a_defect_unlike_the_known_ones_is_unknown(plain: Detector) -> None:
     """Rows that depart from normal the other way name nothing."""
     far = plain.taught(defects("scratch", 200, 1), name="scratch")
