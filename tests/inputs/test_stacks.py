@@ -148,8 +148,9 @@ def test_frames_in_archives(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("n", [1, 4])
 def test_other_numbers_of_places_are_refused(tmp_path: Path, n: int) -> None:
+    write_frames(tmp_path, FRAMES[:1])
     with pytest.raises(UserError, match=rf"two or three folders, or patterns in quotes .* not {n}"):
-        stacked(*[tmp_path] * n)
+        stacked(*[tmp_path / "cam0"] * n)
 
 
 def test_names_that_would_be_misread_are_refused(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ import numpy as np
 from mhpatchcore.errors import ImageError, UserError
 from mhpatchcore.inputs.decode import decoded
 from mhpatchcore.inputs.pixels import gray_values
-from mhpatchcore.inputs.places import check_frames, images_below, stack_name
+from mhpatchcore.inputs.places import images_below, stack_name
 from mhpatchcore.runtime.arrays import Mask
 
 GOOD = ("good", "ok", "normal")
@@ -158,7 +158,6 @@ def load_dataset(root: str | Path, labels: Labels | None = None, *, split: bool 
 
 def load_stacks(roots: Sequence[Path], labels: Labels | None = None, *, split: bool = True) -> Dataset:
     """A data set of stacks: a folder for each frame, with the layout and the names of the first; masks are its own."""
-    check_frames(len(roots))
     dataset = load_dataset(roots[0], labels, split=split)
 
     def stack(path: Path) -> Path:

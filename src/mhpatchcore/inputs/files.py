@@ -3,7 +3,7 @@
     parts/1.png              a file
     parts.zip/good/1.png     a member of an archive, as if that were a folder
     {cam0,cam1}/1.png        a stack: the frames cam0/1.png and cam1/1.png of one part
-    line.mp4/000120          a frame of a video (`sources.py`)
+    line.mp4/000120          a frame of a video (`pixels.py`)
     s3://bucket/1.png        a file elsewhere; s3://bucket/parts.tar/1.png a member of an archive there
 
 All names are texts that can be listed, stored in a model and printed, and that lead back to the image.
@@ -52,13 +52,10 @@ class FetchedFile(str):
 
     content: bytes
 
-    def __new__(cls, name: str, content: bytes) -> FetchedFile:
+    def __new__(cls, name: str, content: bytes = b"") -> FetchedFile:
         made = super().__new__(cls, name)
         made.content = content
         return made
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return FetchedFile, (str(self), self.content)
 
 
 class Place(NamedTuple):

@@ -102,12 +102,9 @@ def is_there(name: str | Path) -> bool:
 
 def is_pattern(path: str | Path) -> bool:
     """Whether it is something like parts/*.png or shard-{000..099}.tar, and not the name of a file."""
-    url = url_of(path)
-    if RANGE.fullmatch(str(path)):
-        return not Path(path).exists()
-    if url is not None:
-        return glob.has_magic(url) and not url.startswith(READ_ONLY)  # where ? begins a query
-    return glob.has_magic(str(path)) and not Path(path).exists()
+    is_query = (url_of(path) or "").startswith(READ_ONLY)  # which begins with ?
+    is_magic = RANGE.fullmatch(str(path)) or (glob.has_magic(str(path)) and not is_query)
+    return bool(is_magic) and not Path(path).exists()
 
 
 def suffix_of(name: str | Path) -> str:
@@ -278,25 +275,22 @@ def ranged(name: str) -> list[str]:
 
 
 def stack_name(folders: Sequence[str | Path], name: str) -> str:
-    """The frames of one name in several folders, as one name.
+    """The frames of one name in two or three folders, as one name.
 
     >>> stack_name(["line/cam0", "line/cam1"], "a/1.png")
     'line/{cam0,cam1}/a/1.png'
     """
+    if not 2 <= len(folders) <= MOST_FRAMES:
+        raise UserError(
+            "a stack takes two or three folders, or patterns in quotes such as 'cam0/*.png', "
+            f"not {len(folders)}"
+        )
     places = [os.path.normpath(folder) for folder in folders]
-    if any(place.startswith((os.pardir, os.sep)) for place in places):
+    if any(place.startswith(os.pardir) or Path(place).is_absolute() for place in places):
         places = [os.path.abspath(place) for place in places]  # noqa: PTH100 (Path.absolute keeps ..)
     common = os.path.commonpath(places)
     group = ",".join(os.path.relpath(place, common or os.curdir) for place in places)
     return os.path.join(common, f"{{{group}}}", name)  # noqa: PTH118 (a text)
-
-
-def check_frames(n: int) -> None:
-    """Refuse a number of frames that no stack has."""
-    if not 2 <= n <= MOST_FRAMES:
-        raise UserError(
-            f"a stack takes two or three folders, or patterns in quotes such as 'cam0/*.png', not {n}"
-        )
 
 
 def stacked(*places: str | Path) -> list[str]:
@@ -309,16 +303,14 @@ def stacked(*places: str | Path) -> list[str]:
     *places
         Two or three folders, archives or patterns.
     """
-    check_frames(len(places))
     folders = [folder_of(str(place)) for place in places]
     return [stack_name(folders, name) for name in matched(list(map(str, places)))]
 
 
 def matched(places: Sequence[str]) -> list[str]:
     """The names, relative to their places, that all of these have; a frame that is missing somewhere is an error."""
-    names = [
-        [os.path.relpath(str(one), folder_of(place)) for one, _ in images_in(place, [])] for place in places
-    ]
+    found = ([str(image) for image, _ in images_in(place, [])] for place in places)
+    names = [[os.path.relpath(one, folder_of(place)) for one in some] for place, some in zip(places, found)]  # noqa: B905
     for name in (*places, *(name for some in names for name in some)):
         if any(letter in name for letter in "{},"):
             raise UserError(f"{name} cannot be part of a stack: rename it without commas and braces")
