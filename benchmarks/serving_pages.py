@@ -23,7 +23,7 @@ own = threading.local()
 
 
 def page(port: int, seconds: float) -> list[int]:
-    """Follow for so long; the statuses of all pictures."""
+    """Follow for so long; the statuses of all pictures, 0 for one that did not come."""
     end, shown_at, asked = time.monotonic() + seconds, 0.0, []
     with ThreadPoolExecutor(CONNECTIONS) as fetching:
         for part in parts(port, end):
@@ -51,10 +51,14 @@ def fetch(port: int, path: str, wait: float = 0.0) -> int:
     time.sleep(wait)
     if not hasattr(own, "connection"):
         own.connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-    own.connection.request("GET", path)
-    answer = own.connection.getresponse()
-    answer.read()
-    return int(answer.status)
+    try:
+        own.connection.request("GET", path)
+        answer = own.connection.getresponse()
+        answer.read()
+        return int(answer.status)
+    except (OSError, http.client.HTTPException):
+        own.connection.close()
+        return 0
 
 
 def main() -> None:

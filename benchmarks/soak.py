@@ -224,7 +224,7 @@ def _goes_on(line: Line, options: argparse.Namespace, processes: dict[str, int])
     """Let the line go on to its end; what its processes took, second by second."""
     threads = [threading.Thread(target=work) for work in (line.send_parts, line.write_files, line.change)]
     pages = [sys.executable, "-m", "benchmarks.serving_pages", str(line.port), str(options.pages)]
-    following = subprocess.Popen([*pages, str(60 * options.minutes)], stdout=subprocess.DEVNULL)
+    following = subprocess.Popen([*pages, str(60 * options.minutes)], stdout=subprocess.PIPE)
     for thread in threads:
         thread.start()
     samples: dict[str, list[Row]] = {name: [] for name in processes}
@@ -235,7 +235,8 @@ def _goes_on(line: Line, options: argparse.Namespace, processes: dict[str, int])
         time.sleep(1)
     for thread in threads:
         thread.join()
-    following.wait(PATIENCE)
+    pictures = json.loads(following.communicate(timeout=PATIENCE)[0])
+    line.counts.update({"picture": pictures["pictures"], "picture that did not come": pictures["failed"]})
     return samples
 
 

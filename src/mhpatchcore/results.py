@@ -6,8 +6,10 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zipfile import ZIP_DEFLATED, ZipFile
 
 from mhpatchcore.errors import UserError
 from mhpatchcore.inputs.loading import MEASURES
@@ -25,6 +27,22 @@ COLUMNS = (
 )
 SHOWN = ("image", "score", "verdict", "p_value", "defect", "regions")
 MOST_SHOWN = 30  # rows in a notebook
+SHEET = 'xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main"'
+RELATED = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+PACKAGE = "http://schemas.openxmlformats.org/package/2006"
+OF_SHEETS = "application/vnd.openxmlformats-officedocument.spreadsheetml"
+SPREADSHEET = {  # the parts of an .xlsx file beside its sheet
+    "[Content_Types].xml": f'<Types xmlns="{PACKAGE}/content-types">'
+    '<Default Extension="rels" ContentType="application/vnd.openxmlformats-package.relationships+xml"/>'
+    f'<Override PartName="/xl/workbook.xml" ContentType="{OF_SHEETS}.sheet.main+xml"/>'
+    f'<Override PartName="/xl/worksheets/sheet1.xml" ContentType="{OF_SHEETS}.worksheet+xml"/></Types>',
+    "_rels/.rels": f'<Relationships xmlns="{PACKAGE}/relationships">'
+    f'<Relationship Id="r1" Type="{RELATED}/officeDocument" Target="xl/workbook.xml"/></Relationships>',
+    "xl/workbook.xml": f'<workbook {SHEET} xmlns:r="{RELATED}">'
+    '<sheets><sheet name="results" sheetId="1" r:id="r1"/></sheets></workbook>',
+    "xl/_rels/workbook.xml.rels": f'<Relationships xmlns="{PACKAGE}/relationships">'
+    f'<Relationship Id="r1" Type="{RELATED}/worksheet" Target="worksheets/sheet1.xml"/></Relationships>',
+}
 
 
 class Results(list[Result]):
@@ -108,6 +126,30 @@ def write_parquet(path: str | Path, columns: Sequence[str], rows: Iterable[Mappi
     cells = [{name: encodable(row.get(name)) for name in columns} for row in rows]
     with atomic_path(path) as temporary:
         parquet.write_table(pyarrow.Table.from_pylist(cells, schema=schema), temporary)
+
+
+def write_xlsx(path: str | Path, columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
+    """Write flat rows as a spreadsheet with one sheet; texts are texts there, never formulas."""
+    table = [dict(zip(columns, columns, strict=True)), *rows]
+    lines = (f"<row>{''.join(_spreadsheet_cell(row.get(name)) for name in columns)}</row>" for row in table)
+    with atomic_path(path) as temporary, ZipFile(temporary, "w", ZIP_DEFLATED) as book:
+        for name, text in SPREADSHEET.items():
+            book.writestr(name, text)
+        book.writestr(
+            "xl/worksheets/sheet1.xml",
+            f"<worksheet {SHEET}><sheetData>{''.join(lines)}</sheetData></worksheet>",
+        )
+
+
+def _spreadsheet_cell(value: Any) -> str:
+    if isinstance(value, float) and not isfinite(value):
+        value = None
+    if value is None:
+        return "<c/>"
+    if isinstance(value, int | float):  # True is 1
+        return f"<c><v>{value:.17g}</v></c>"
+    text = str(value) if str(value).isprintable() else ascii(value)
+    return f'<c t="inlineStr"><is><t>{escape(text)}</t></is></c>'
 
 
 def coco(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:

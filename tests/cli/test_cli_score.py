@@ -7,9 +7,11 @@ import io
 import json
 import os
 import weakref
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -66,7 +68,7 @@ def test_csv(run: Run, model: Path, images: Path) -> None:
     }
 
 
-@pytest.mark.parametrize("name", ["results.csv", "results.jsonl", "results.parquet"])
+@pytest.mark.parametrize("name", ["results.csv", "results.jsonl", "results.parquet", "results.xlsx"])
 def test_a_table_in_a_file(run: Run, model: Path, images: Path, tmp_path: Path, name: str) -> None:
     (images / "broken.png").write_bytes(b"not a picture")
     out = tmp_path / "new" / name
@@ -80,6 +82,12 @@ def test_a_table_in_a_file(run: Run, model: Path, images: Path, tmp_path: Path, 
     elif name.endswith("jsonl"):
         rows = [json.loads(line) for line in out.read_text().splitlines()]
         assert rows == said
+    elif name.endswith("xlsx"):
+        with zipfile.ZipFile(out) as book:
+            sheet = ElementTree.fromstring(book.read("xl/worksheets/sheet1.xml"))
+        head, *lines = [["".join(cell.itertext()) for cell in line] for line in sheet[0]]
+        assert tuple(head) == (*COLUMNS, "error")
+        rows = [dict(zip(head, line, strict=True)) for line in lines]
     else:
         rows = pytest.importorskip("pyarrow.parquet").read_table(out).to_pylist()
         assert tuple(rows[0]) == (*COLUMNS, "error") and rows[3]["score"] is None
@@ -95,8 +103,8 @@ def test_a_csv_file_beside_the_table_for_people(run: Run, model: Path, images: P
 
 
 def test_an_ending_that_is_no_table(run: Run, model: Path, images: Path, tmp_path: Path) -> None:
-    ran = run("score", model, images, "--out", tmp_path / "results.xlsx")
-    assert_one_line_error(ran, 2, "results.xlsx", ".csv, .jsonl, .parquet", "a folder")
+    ran = run("score", model, images, "--out", tmp_path / "results.ods")
+    assert_one_line_error(ran, 2, "results.ods", ".csv, .jsonl, .parquet, .xlsx", "a folder")
     ran = run("score", model, images, "--out", tmp_path / "a.csv", "--csv", tmp_path / "a.csv")
     assert_one_line_error(ran, 2, "given twice")
 

@@ -29,5 +29,5 @@ def test_the_command_tells_and_cleans(run: Run, tmp_path: Path) -> None:
     assert_one_line_error(run("store", "clean", store), 2, "--older", "--to")
     assert_one_line_error(run("store", "clean", store, "--older", "soon"), 2, "'soon' is not an age")
     assert_one_line_error(run("store", "info", store, "--to", "1GB"), 2, "store clean")
-    assert_one_line_error(run("store", "sell", store), 2, "'sell'")
+    assert_one_line_error(run("store", "sell", store), 2, "store info")
     assert_one_line_error(run("store", "info", tmp_path / "none"), 2, "there is no store in")

@@ -95,6 +95,7 @@ CALLS = {
         "sysconf",
     ),
     *("pread", "preadv", "pwrite", "memfd_create", "sched_getaffinity", "mallopt", "malloc_trim", "CDLL"),
+    *("madvise", "MADV_DONTNEED", "MAP_PRIVATE", "MAP_ANONYMOUS"),
 }
 
 

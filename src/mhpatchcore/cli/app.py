@@ -39,10 +39,7 @@ EPILOG = (
 LINE = "At the line"
 COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
     "Start": (evaluate.demo, look.look, fit.fit, score.score, evaluate.evaluate),
-    LINE: (
-        *(serve.serve, serve.verdicts, watch, monitor.monitor),
-        *(export.export, export.bundle, export.verify),
-    ),
+    LINE: (serve.serve, serve.verdicts, watch, monitor.monitor, export.export, export.bundle, export.verify),
     "Models": (models.info, models.calibrate, models.teach, models.update, models.merge),
     "Many products and images": (fit.fit_many, ranks.ranks, store.store),
     "Research": (research.benchmark, research.ladder, research.presets),
@@ -97,20 +94,14 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-labelled = typer.Typer(
-    name="inbox",
-    help="Labelled parts: keep them, learn from them, and go back.",
-    cls=Group,
-    no_args_is_help=True,
-)
-app.add_typer(labelled, rich_help_panel=LINE)
+text = "Labelled parts: keep them, learn from them, and go back."
+inbox_app = typer.Typer(name="inbox", help=text, cls=Group, no_args_is_help=True)
+app.add_typer(inbox_app, rich_help_panel=LINE)
 panels = [(app, panel, commands) for panel, commands in COMMANDS.items()]
-for group, panel, commands in [*panels, (labelled, "Commands", inbox.COMMANDS)]:
+for group, panel, commands in [*panels, (inbox_app, "Commands", inbox.COMMANDS)]:
     for command in commands:
-        name = command.__name__.strip("_").replace("_", "-")
-        group.command(name, cls=Command, rich_help_panel=panel, help=unwrapped(getdoc(command) or ""))(
-            command
-        )
+        name, text = command.__name__.strip("_").replace("_", "-"), unwrapped(getdoc(command) or "")
+        group.command(name, cls=Command, rich_help_panel=panel, help=text)(command)
 
 
 def _version(wanted: bool) -> None:
@@ -120,7 +111,5 @@ def _version(wanted: bool) -> None:
 
 
 @app.callback()
-def _options(
-    version: bool = flag("--version", "Show the version.", callback=_version, is_eager=True),
-) -> None:
+def _root(version: bool = flag("--version", "Show the version.", callback=_version, is_eager=True)) -> None:
     pass

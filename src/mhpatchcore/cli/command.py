@@ -9,23 +9,15 @@ from __future__ import annotations
 import inspect
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field, is_dataclass
-from functools import wraps
+from functools import cached_property, partial, wraps
 from typing import Any
 
 import typer
 
+from mhpatchcore.cli import options
 from mhpatchcore.cli.console import print_json, progress_display, warn_and_keep
-from mhpatchcore.cli.options import (
-    AS_JSON,
-    RUN_OPTIONS,
-    config_of,
-    example_of,
-    flag,
-    parameter,
-    setting_options,
-)
 from mhpatchcore.cli.paths import check_output
 from mhpatchcore.config import SETTINGS, Config
 from mhpatchcore.detector import Detector
@@ -54,23 +46,22 @@ class Run:
     quiet: bool
     workers: int | None
     warnings: list[str]
+    cluster: str | None
+    ending: ExitStack
     started: float = field(default_factory=time.perf_counter)
 
     @property
     def seconds(self) -> float:
-        """Since the command began."""
         return round(time.perf_counter() - self.started, 2)
 
-    @contextmanager
-    def on(self, cluster: str | None) -> Iterator[Executor]:
-        """Where tasks run for as long as the block lasts: the cores of this machine, or a cluster."""
-        if cluster is None:
-            yield Threads(self.execution.workers)
-            return
+    @cached_property
+    def executor(self) -> Executor:
+        """Where tasks run: on the cores of this machine, or on a cluster until the command ends."""
+        if self.cluster is None:
+            return Threads(self.execution.workers)
         from mhpatchcore.fitting.dask_executor import executor_of
 
-        with executor_of(cluster) as executor:
-            yield executor
+        return self.ending.enter_context(executor_of(self.cluster))
 
     def scores(
         self,
@@ -86,14 +77,20 @@ class Run:
             progress("score", done, len(images))
 
 
-@contextmanager
-def running(as_json: bool, quiet: bool, workers: int | None = None, **others: Any) -> Iterator[Run]:
-    """The `Run` of a command, made of the options that it has of `RUN_OPTIONS`."""
+def running(
+    ending: ExitStack,
+    as_json: bool,
+    quiet: bool,
+    workers: int | None = None,
+    cluster: str | None = None,
+    **others: Any,
+) -> Run:
+    """The `Run` of a command, made of the options that it has of `RUN_OPTIONS`; it lasts until `ending`."""
     warnings: list[str] = []
-    with progress_display(quiet) as progress:
-        threads, warn = workers or available_cores(), warn_and_keep(warnings)
-        execution = Execution(workers=threads, progress=progress, warn=warn, **others)
-        yield Run(execution, as_json, quiet, workers, warnings)
+    progress = ending.enter_context(progress_display(quiet))
+    threads, warn = workers or available_cores(), warn_and_keep(warnings)
+    execution = Execution(workers=threads, progress=progress, warn=warn, **others)
+    return Run(execution, as_json, quiet, workers, warnings, cluster, ending)
 
 
 SHOW_ALL = "mhpatchcore.show_all"  # in the meta of a context: rare options are on the help page
@@ -106,11 +103,7 @@ def _show_all(ctx: typer.Context, wanted: bool) -> None:
         ctx.exit()
 
 
-HELP_ALL = parameter(
-    "help_all",
-    bool,
-    flag("--help-all", "Show all options and exit.", is_eager=True, callback=_show_all),
-)
+HELP_ALL = options.flag("--help-all", "Show all options and exit.", is_eager=True, callback=_show_all)
 
 
 def command(
@@ -124,11 +117,10 @@ def command(
     settings = [name for name, one in SETTINGS.items() if panels is None or one.panel in panels]
 
     def options_of(one: inspect.Parameter) -> list[inspect.Parameter]:
-        """The options that a parameter stands for."""
         if one.annotation is Config:
-            return setting_options(settings)
+            return options.setting_options(settings)
         if one.annotation is Run:
-            return [RUN_OPTIONS[name] for name in ("quiet", *run_options)]
+            return [options.RUN_OPTIONS[name] for name in ("quiet", *run_options)]
         if is_dataclass(one.annotation):
             return [*inspect.signature(one.annotation, eval_str=True).parameters.values()]  # type: ignore[arg-type]
         return [one]
@@ -143,15 +135,14 @@ def command(
                 others = outputs if example.endswith("/") else given
                 check_output(given[name], example, *(given[other] for other in others if other != name))
             with ExitStack() as ending:
+                makers: dict[Any, Callable[..., Any]] = {
+                    Run: partial(running, ending, as_json),
+                    Config: options.config_of,
+                }
                 for one, group in groups.items():
-                    if group == [one]:
-                        continue
-                    values = {inner.name: given.pop(inner.name) for inner in group}
-                    if one.annotation is Run:
-                        given[one.name] = ending.enter_context(running(as_json, **values))
-                    else:
-                        made = config_of if one.annotation is Config else one.annotation
-                        given[one.name] = made(**values)
+                    if group != [one]:
+                        values = {inner.name: given.pop(inner.name) for inner in group}
+                        given[one.name] = makers.get(one.annotation, one.annotation)(**values)
                 answer = function(**given)
             if as_json:
                 print_json(answer.facts)
@@ -161,10 +152,10 @@ def command(
             if answer.exit_code:
                 raise typer.Exit(answer.exit_code)
 
-        parameters = [*(inner for group in groups.values() for inner in group), AS_JSON]
-        parameters += [HELP_ALL] * bool(rare)
+        parameters = [*(inner for group in groups.values() for inner in group), options.AS_JSON]
+        parameters += [options.parameter("help_all", bool, HELP_ALL)] * bool(rare)
         parameters = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in parameters]
-        examples = {one.name: example_of(one) for one in parameters}
+        examples = {one.name: options.example_of(one) for one in parameters}
         outputs = {name: example for name, example in examples.items() if example}
         called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         called.__annotations__ = {one.name: one.annotation for one in parameters}

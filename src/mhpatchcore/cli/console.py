@@ -16,7 +16,6 @@ ARGUMENT = re.compile(r"`([a-z_]+)=([^`]*)`")
 
 
 def progress_display(quiet: bool) -> AbstractContextManager[Callable[[str, int, int], None]]:
-    """Progress bars, or nothing if `quiet`."""
     return nullcontext(lambda phase, done, total: None) if quiet else progress_bars(only_for_people=True)
 
 
@@ -77,9 +76,8 @@ def labelled(*facts: tuple[str, str | Sequence[str]]) -> Iterator[str]:
     for label, told in facts:
         lines = [told] if isinstance(told, str) else told
         for i, line in enumerate(filter(None, lines)):
-            yield printable(
-                f"  {label if i == 0 else '':{width}}  {line}"
-            )  # names may hold what terminals obey
+            name = label if i == 0 else ""
+            yield printable(f"  {name:{width}}  {line}")  # it may hold what terminals obey
 
 
 def print_json(value: Any) -> None:

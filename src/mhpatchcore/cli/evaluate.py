@@ -26,15 +26,9 @@ def evaluate(
         "A data set: test/good and test/<defect>, good/ and folders of defects, or VisA; with --stack, one per frame"
     ),
     stack: options.Stack = False,
-    good: list[str] = options.option(
-        "A folder of the data set that holds good parts (may be given several times).", metavar="NAME"
-    ),
-    defect: list[str] = options.option(
-        "A folder of the data set that holds defects (may be given several times).", metavar="NAME"
-    ),
-    report: Path = options.output(
-        "Write a page with curves, pictures and all scores into this HTML file.", "report.html"
-    ),
+    good: list[str] = options.option("A folder that holds good parts; may be repeated.", metavar="NAME"),
+    defect: list[str] = options.option("A folder that holds defects; may be repeated.", metavar="NAME"),
+    report: Path = options.output("Write an HTML page with curves, pictures and all scores.", "report.html"),
     *,
     run: Run,
     device: options.Device = None,
@@ -73,29 +67,22 @@ def evaluate(
 
 
 def _lines(evaluation: Evaluation, detector: Detector) -> Iterator[str]:
-    image, pixel, whole = evaluation.image, evaluation.pixel, evaluation.whole_pixel
+    image, pixel = evaluation.image, evaluation.pixel
+    whole = evaluation.whole_pixel if evaluation.cropped else None
     yield f"{evaluation.name}: {image.n_normal} good and {image.n_anomalous} defective images"
     defects = [one.score for one in evaluation.images if one.is_anomalous]
-    judged = evaluation.has_threshold
+    judged, false_alarms = evaluation.has_threshold, len(evaluation.false_alarms)
     found = "" if evaluation.found is None else f", {evaluation.found} of them found where they are"
     columns = " ".join(f"{name:>6}" for name in ("AUROC", "AP", "F1-max", "AUPRO", "found"))
     by_image = (image.auroc, image.average_precision, image.f1_max, nan, evaluation.found_share)
     yield from labelled(
         ("threshold", threshold_lines(detector, defects or None)),
-        (
-            "good rejected",
-            [f"{len(evaluation.false_alarms)} of {image.n_normal}", evaluation.realised] * judged,
-        ),
+        ("good rejected", [f"{false_alarms} of {image.n_normal}", evaluation.realised] * judged),
         ("bad rejected", f"{len(evaluation.rejected)} of {image.n_anomalous}{found}" * judged),
         ("", columns),
         ("by image", _figures(*by_image)),
         ("by pixel", _figures(pixel.auroc, pixel.average_precision, nan, pixel.aupro) if pixel else ""),
-        (
-            "whole images",
-            _figures(whole.auroc, whole.average_precision, nan, whole.aupro)
-            if whole and evaluation.cropped
-            else "",
-        ),
+        ("whole images", _figures(whole.auroc, whole.average_precision, nan, whole.aupro) if whole else ""),
     )
 
 

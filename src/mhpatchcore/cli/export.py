@@ -27,10 +27,7 @@ def export(
     exported = export_onnx(detector.model, output, sha256_of(model))
     warn_without_threshold(detector, model)
     if detector.scales[0].backbone.info.precision == "int8":
-        warn(
-            "the model is in int8, which other runtimes than ONNX Runtime compute differently "
-            "(docs/how-to/export.md)"
-        )
+        warn("the model is in int8, which only ONNX Runtime computes as it should (docs/how-to/export.md)")
     if detector.model.defects.names:
         warn(
             "the known defects are not in the exported file: it names nothing, and passes parts that only look like "

@@ -15,9 +15,7 @@ from mhpatchcore.model.history import Event
 from mhpatchcore.runtime.urls import shown
 
 
-def summary(
-    detector: Detector, path: Path, defects: Sequence[float] | None = None, history: bool = False
-) -> dict[str, Any]:
+def summary(detector: Detector, path: Path, defects: Sequence[float] | None = None) -> dict[str, Any]:
     """The facts about a model that `fit`, `info` and others print; `defects` are scores of known ones."""
     model, calibration = detector.model, detector.calibration
     info = model.scales[0].backbone.info
@@ -53,7 +51,8 @@ def summary(
         "choices": [asdict(one) for one in choices(calibration, defects)],
         "excluded": list(model.excluded),
         "defects": dict(zip(model.defects.names, model.defects.images, strict=True)),
-    } | ({"history": [event.to_json() for event in detector.history]} if history else {})
+        "history": [event.to_json() for event in detector.history],
+    }
 
 
 def bank_note(detector: Detector) -> str:
@@ -157,12 +156,8 @@ def describe(event: Event) -> str:
     """
     images = counted(event.images, "image")
     if event.what == "calibrate":
-        by_hand = event.threshold is not None
-        deed = (
-            f"calibrate: {event.threshold:.4g} by hand"
-            if by_hand
-            else f"calibrate: rate {event.false_alarm:.2%}"
-        )
+        at = f"rate {event.false_alarm:.2%}" if event.threshold is None else f"{event.threshold:.4g} by hand"
+        deed = f"calibrate: {at}"
         deed += f", {images} from {event.source}" if event.images else ""
     else:
         of = " of" if event.what == "merge" else f": {images} from"
@@ -173,7 +168,6 @@ def describe(event: Event) -> str:
 
 
 def by(who: str, note: str) -> str:
-    """Who did something, and why, as the end of a line."""
     return (f", by {printable(who)}" if who else "") + (f": {printable(note)}" if note else "")
 
 

@@ -38,7 +38,7 @@ SUMMARY = "summary.html"
 SOME_FAILED = 6
 
 
-@command("workers", "batch", "store", "store_limit", "memory", "skip_broken", rare=RARE)
+@command("workers", "batch", "store", "store_limit", "memory", "cluster", "skip_broken", rare=RARE)
 def fit(
     normals: list[Path] = options.argument(f"Images of good parts: {options.IMAGES}"),
     out: Path = options.out("The model file to write, e.g. part.mhpc.", "part.mhpc"),
@@ -53,20 +53,15 @@ def fit(
     stack: options.Stack = False,
     every: options.Every = 1,
     weights: options.Weights = None,
-    report: Path = options.output(
-        "Write a page about the fit and its suspicious images into this HTML file.", "fit.html"
-    ),
-    suspicious: int = options.number(
-        "Name the N images that differ most from the rest.", 0, min=0, show_default=False
-    ),
+    report: Path = options.output("Write an HTML page about the fit and its suspicious images.", "fit.html"),
+    suspicious: int = options.number("Name the N images that differ most from the rest.", default=0, min=0),
     exclude_suspicious: str = options.option(
-        "Fit without the N images, or that share of them, that differ most from the rest.", metavar="N|SHARE"
+        "Fit without the N most suspicious images, or that share.", metavar="N|SHARE"
     ),
     defects: Path = options.folder("Known defects, in a folder for each kind: see `mhpatchcore teach`."),
     defect_masks: options.Masks = None,
     run: Run,
     device: options.Device = None,
-    cluster: options.Cluster = None,
 ) -> Answer:
     """Learn what good parts look like and write a model file.
 
@@ -94,19 +89,18 @@ def fit(
     share_one_heap()
     costs = Costs()
     known: list[float] | None = None
-    with run.on(cluster) as executor:
-        there = executor if cluster else None
-        execution = replace(run.execution, telemetry=costs, foresee=foresee, executor=there)
-        images = given_images(normals, stack, every)
-        study = Detector.study(
-            images, config, checks, weights=weights, name=name, all_good=all_good, execution=execution
-        )
-        if defects is not None:
-            detector = study.detector.taught(defects, masks=defect_masks, execution=execution)
-            study = replace(study, detector=detector)
-            scored = detector.score_many(defects, run.workers, lambda error: None)
-            known = [result.score for result in scored if result is not None]
-        study.detector.save(out)
+    executor = run.executor if run.cluster else None
+    execution = replace(run.execution, telemetry=costs, foresee=foresee, executor=executor)
+    images = given_images(normals, stack, every)
+    study = Detector.study(
+        images, config, checks, weights=weights, name=name, all_good=all_good, execution=execution
+    )
+    if defects is not None:
+        detector = study.detector.taught(defects, masks=defect_masks, execution=execution)
+        study = replace(study, detector=detector)
+        scored = detector.score_many(defects, run.workers, lambda error: None)
+        known = [result.score for result in scored if result is not None]
+    study.detector.save(out)
     if report is not None:
         from mhpatchcore.report.fit import write_fit_report
 
@@ -155,7 +149,7 @@ def _lines(
         yield f"next: mhpatchcore score {facts['model']} IMAGES --heatmaps heatmaps/"
 
 
-@command("workers", "skip_broken", rare=("weights", "cluster"))
+@command("workers", "cluster", "skip_broken", rare=("weights", "cluster"))
 def fit_many(
     parts: Path = options.argument(
         "A folder with a folder for each product. Images of good parts are in its good/ (or ok/, normal/) or "
@@ -168,7 +162,6 @@ def fit_many(
     weights: options.Weights = None,
     run: Run,
     device: options.Device = None,
-    cluster: options.Cluster = None,
 ) -> Answer:
     """Learn a model for every product, one for each subfolder, and write a page about them all.
 
@@ -188,15 +181,14 @@ def fit_many(
     fitted = []
     width = max(len(printable(product.name)) for product in products)
     progress = run.execution.progress
-    with run.on(cluster) as executor:
-        progress("products", 0, len(products))
-        for one in fit_products(recipe, products, executor):
-            fitted.append(one)
-            progress("products", len(fitted), len(products))
-            for message in (*(() if one.kept else one.warnings), *filter(None, [one.error])):
-                warn(f"{one.product}: {message}")
-            if one.error is None and not run.as_json:
-                print(f"{printable(one.product):{width}}  {_product_line(one)}", flush=True)
+    progress("products", 0, len(products))
+    for one in fit_products(recipe, products, run.executor):
+        fitted.append(one)
+        progress("products", len(fitted), len(products))
+        for message in (*(() if one.kept else one.warnings), *filter(None, [one.error])):
+            warn(f"{one.product}: {message}")
+        if one.error is None and not run.as_json:
+            print(f"{printable(one.product):{width}}  {_product_line(one)}", flush=True)
     seconds, page = run.seconds, f"{recipe.out}/{SUMMARY}"
     write_text(page, render(recipe, products, fitted, seconds))
     failed = [one.product for one in fitted if one.error is not None]

@@ -27,15 +27,9 @@ EXPORTED = (
     *("sha256", "model_sha256"),
 )
 Label = Annotated[str, options.argument("good or defect.")]
-Ids = Annotated[list[int] | None, options.option(
-    "A labelled part; can be given several times.", "--id", default=..., metavar="ID"
-)]  # fmt: skip
-Instead = Annotated[bool, options.flag(
-    "--instead", "Their scores take the place of those that the model has, instead of joining them.", default=...
-)]  # fmt: skip
-Name = Annotated[
-    str, options.option("What taught defects are called (default: the notes of their labels).", default=...)
-]
+Ids = Annotated[list[int] | None, options.shared("A labelled part; may be repeated.", "--id", metavar="ID")]
+Instead = Annotated[bool, options.shared("Their scores replace those that the model has.", "--instead")]
+Name = Annotated[str, options.shared("What the defects are called (default: the notes of their labels).")]
 VERSION = "A version that `inbox versions` shows (default: one step back)."
 
 
@@ -92,9 +86,7 @@ def add(
     inbox, added = box.open(), []
     for image in list_images(given_images(images)):
         if not isinstance(image, str | Path) or not Path(image).is_file():
-            raise UserError(
-                f"{image} is not a file of its own: the inbox keeps single files; export it first"
-            )
+            raise UserError(f"{image} is not a file of its own: the inbox keeps files; export it first")
         result = detector.score(image)
         said = Said(result.score, result.threshold, result.p_value, result.verdict, sha256)
         content, name = Path(image).read_bytes(), Path(image).name
@@ -251,7 +243,6 @@ def undo(box: Box, version: int = options.argument(VERSION, None), *, signed: Si
 
 
 def _preview_lines(preview: Preview) -> Iterator[str]:
-    """What a change would do to every labelled part, and to the threshold."""
     yield from map(_effect_line, preview.effects)
     good, defects = preview.good, preview.defects
     gone = [one for one in preview.effects if one.id in preview.lost]
@@ -302,7 +293,6 @@ def _part_line(part: Part, learnt: bool = False) -> str:
 
 
 def _journal_line(entry: dict[str, Any]) -> str:
-    """An entry of the journal: a statement about a part, or a change of the model."""
     if "part_id" in entry:
         what = f"{entry.get('label', 'withdrawn'):9} part {entry['part_id']} {printable(entry['name'])}"
     else:

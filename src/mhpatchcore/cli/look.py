@@ -23,9 +23,7 @@ NAMED = 3
 @command("workers", panels=(SEEN, THRESHOLD))
 def look(
     normals: list[Path] = options.argument("Images that are to be learnt from: whatever `fit` takes."),
-    report: Path = options.output(
-        "Write a page with the views and the suggestions into this HTML file.", "look.html"
-    ),
+    report: Path = options.output("Write an HTML page with the views and the suggestions.", "look.html"),
     *,
     config: Config,
     stack: options.Stack = False,

@@ -38,7 +38,7 @@ def info(model: options.Model) -> Answer:
     detector = Detector.load(model)
     content, name = read_file(model)
     document = read_document(content, name)
-    facts = summary(detector, model, history=True)
+    facts = summary(detector, model)
     facts |= {one: document[one] for one in ("config", "version", "format")}
     size = f"{len(content) / 1e6:.1f} MB"
     title = f"{name}  (written by mhpatchcore {printable(document['version'])}, {size})"
@@ -80,28 +80,18 @@ def calibrate(
     model: options.Model,
     false_alarm: options.FalseAlarm = None,
     images: list[Path] = options.option(
-        "Good parts that the model has not learnt from: a folder, a file, or - for a list on standard input; may be "
-        "given several times.",
+        "Good parts that the model has not learnt from: a folder, a file, or - for standard input; may be repeated.",
         "--with",
         metavar="IMAGES",
     ),
     all_good: options.AllGood = False,
-    threshold: float = options.option(
-        "A threshold of your own instead of a rate: scores above it are rejected.", metavar="SCORE"
-    ),
-    add: bool = options.flag(
-        "--add", "Add the scores of --with to the stored ones instead of replacing them."
-    ),
-    defects: list[Path] = options.option(
-        "A few known defects: shows how many of them each rate would find.", metavar="IMAGES"
-    ),
+    threshold: float = options.option("Your own threshold: scores above it are rejected.", metavar="SCORE"),
+    add: bool = options.flag("--add", "Keep the stored scores too, beside those of --with."),
+    defects: list[Path] = options.option("Known defects: how many each rate would find.", metavar="IMAGES"),
     find: float = options.share(
-        "With --defects: take the threshold with the fewest false alarms that finds this share of them.",
-        "--find",
+        "With --defects: take the highest threshold that finds this share of them.", "--find"
     ),
-    out: Path = options.out(
-        "The model file to write (default: only show the threshold).", "part.mhpc", default=None
-    ),
+    out: Path = options.out("The model file (default: only show the threshold).", "part.mhpc", default=None),
     *,
     run: Run,
 ) -> Answer:
@@ -154,12 +144,8 @@ def _calibrate_lines(detector: Detector, before: Detector, known: Sequence[float
 @command("skip_broken")
 def teach(
     model: options.Model,
-    defects: list[Path] = options.argument(
-        "Images of defects: folders, files, or - for a list on standard input."
-    ),
-    name: str = options.option(
-        "What the defects are called (default: the name of their folder).", metavar="NAME"
-    ),
+    defects: list[Path] = options.argument("Defects: folders, files, or - for standard input."),
+    name: str = options.option("What they are called (default: the name of their folder).", metavar="NAME"),
     masks: options.Masks = None,
     *,
     out: options.ModelOut,
@@ -174,16 +160,14 @@ def teach(
     detector.save(out)
     new = detector.history[-1].images
     title = f"{out}: learnt {counted(new, 'image')} of defects"
-    facts = summary(detector, out, history=True) | {"new_defects": new, "skipped": run.warnings}
+    facts = summary(detector, out) | {"new_defects": new, "skipped": run.warnings}
     return Answer(facts, [title, *labelled(("defects", defects_note(detector)))])
 
 
 @command("workers", "store", "store_limit", "skip_broken")
 def update(
     model: options.Model,
-    normals: list[Path] = options.argument(
-        "Images of good parts that are new to the model: folders, files, or - for a list on standard input."
-    ),
+    normals: list[Path] = options.argument("New good parts: folders, files, or - for standard input."),
     all_good: options.AllGood = False,
     stack: options.Stack = False,
     every: options.Every = 1,
@@ -191,7 +175,7 @@ def update(
     out: options.ModelOut,
     returned: bool = options.flag(
         "--returned",
-        "They were picked because they had been rejected: learn them, but do not set the threshold by them.",
+        "They had been rejected: learn them, but do not set the threshold by them.",
     ),
     other_product: options.OtherProduct = False,
     run: Run,
@@ -206,7 +190,7 @@ def update(
     detector = before.updated(images, returned=returned, all_good=all_good, execution=run.execution)
     detector.save(out)
     known = len(before.model.images)
-    facts = summary(detector, out, history=True) | {
+    facts = summary(detector, out) | {
         "new_images": detector.history[-1].images,
         "threshold_before": before.threshold,
         "new_rows": sum(int((scale.origin[:, 0] >= known).sum()) for scale in detector.scales),
@@ -243,6 +227,6 @@ def merge(
     detector = Detector(merged([Detector.load(model).model for model in models], names))
     check_product(out, detector.model.product, other_product)
     detector.save(out)
-    facts = summary(detector, out, history=True) | {"merged": names}
+    facts = summary(detector, out) | {"merged": names}
     lines = labelled(("bank", bank_note(detector)), ("threshold", threshold_note(detector)))
     return Answer(facts, [f"{out}: {len(models)} models, {facts['images']} images", *lines])

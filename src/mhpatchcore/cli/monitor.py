@@ -33,12 +33,8 @@ class Scored(NamedTuple):
 @command("skip_broken", "workers")
 def monitor(
     model: options.Model,
-    recent: Path = options.argument(
-        "Recent images: a folder of them, or what `score --csv` has written of them."
-    ),
-    reference: Path = options.file(
-        "Compare with these scores (a CSV of a good period) and not with the model's own."
-    ),
+    recent: Path = options.argument("Recent images: a folder, or what `score --csv` has written of them."),
+    reference: Path = options.file("Compare with the scores of a good period (CSV), not the model's own."),
     significance: float = options.share(
         "How often no drift may be called one.", "--significance", default=str(SIGNIFICANCE)
     ),
@@ -77,9 +73,7 @@ def monitor(
         f"  compared with {drift.n_reference} reference images; with the rejects: p = {drift.all_p:.2g}",
     ]
     if drift.upward_only:
-        lines.append(
-            "  only a shift up can be seen against these: give --reference the scores of a good period"
-        )
+        lines.append("  only a shift up shows against these: give --reference the scores of a good period")
     if plot is not None:
         lines.append(f"open: {plot}")
     return Answer(facts, lines, exit_code=int(fail and (drift.is_drift or camera.is_drift)))
@@ -102,27 +96,20 @@ def read_table(path: Path, threshold: float) -> list[Scored]:
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             rows = [row for row in csv.DictReader(file) if not row.get("error")]
+        measures = [[float(row.get(name) or nan) for name in MEASURES] for row in rows]
         scored = [
-            Scored(
-                float(row["score"]),
-                [float(row.get(name) or nan) for name in MEASURES],
-                row.get("image") or "",
-            )
-            for row in rows
+            Scored(float(row["score"]), seen, row.get("image") or "")
+            for row, seen in zip(rows, measures, strict=True)
         ]
         thresholds = [float(row.get("threshold") or nan) for row in rows]
     except OSError as error:
-        raise UserError(
-            f"cannot read scores {path}: {error.strerror}; write them with `score --csv`"
-        ) from error
+        raise UserError(f"cannot read scores {path}: {error.strerror}; `score --csv` writes them") from error
     except (KeyError, TypeError, ValueError, csv.Error) as error:
         raise UserError(f"{path} has no column of scores ({error}); write it with `score --csv`") from error
     if not all(isfinite(one.score) for one in scored):
         raise UserError(f"{path} holds scores that are not numbers; write it with `score --csv`")
     if any(isfinite(one) and not isclose(one, threshold, rel_tol=1e-6) for one in thresholds):
-        warn(
-            f"{path} was written with another threshold than this model's: do the scores come from this model?"
-        )
+        warn(f"{path} was written with another threshold: do the scores come from this model?")
     return scored
 
 

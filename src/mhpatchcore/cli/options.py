@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 import tomllib
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_type_hints
 
@@ -31,18 +32,12 @@ def option(help: str, *flags: str, default: Any = None, **more: Any) -> Any:
 
 
 def flag(name: str, help: str, *short: str, default: Any = False, **more: Any) -> Any:
-    """An option without a value."""
     return option(help, name, *short, default=default, **more)
 
 
-def file(help: str, *flags: str, **more: Any) -> Any:
-    """An option that names a file."""
-    return option(help, *flags, metavar="FILE", **more)
-
-
-def folder(help: str, *flags: str, **more: Any) -> Any:
-    """An option that names a folder."""
-    return option(help, *flags, metavar="DIR", **more)
+shared = partial(option, default=...)  # for Annotated types, where the default stands at the parameter
+file, folder = partial(option, metavar="FILE"), partial(option, metavar="DIR")
+number = partial(option, metavar="N", min=1)
 
 
 def output(help: str, example: str, *flags: str, **more: Any) -> Any:
@@ -63,11 +58,6 @@ def example_of(one: inspect.Parameter) -> str:
     return getattr(annotated[0], "example", "")
 
 
-def number(help: str, default: Any = None, min: int = 1, **more: Any) -> Any:
-    """An option that counts something."""
-    return option(help, default=default, metavar="N", min=min, **more)
-
-
 def argument(help: str, default: Any = ..., **more: Any) -> Any:
     return typer.Argument(default, help=help, **more)
 
@@ -85,7 +75,6 @@ def share_parser(flag: str) -> Callable[[str], float]:
 
 
 def share(help: str, flag: str, **more: Any) -> Any:
-    """An option whose value is a share or a rate."""
     return option(help, flag, parser=share_parser(flag), metavar="SHARE", **more)
 
 
@@ -108,42 +97,29 @@ def _use_device(name: str | None) -> str | None:
 
 Model = Annotated[Path, argument("A model file written by `fit`.")]
 ModelOut = Annotated[Path, out("The model file to write; it can be the same one.", "part.mhpc")]
-Stack = Annotated[bool, flag(
-    "--stack", "The images are two or three folders, or patterns in quotes, with frames of the same parts, matched by "
-    "name.", default=...,
+Stack = Annotated[bool, shared(
+    "The images are two or three folders, or patterns in quotes, with frames of the same parts, matched by name.",
+    "--stack",
 )]  # fmt: skip
-Every = Annotated[int, number("Take every N-th frame of a video.", ..., show_default=False)]
-AllGood = Annotated[
-    bool, flag("--all-good", "All images are of good parts, whatever their folders are called.", default=...)
-]
-OtherProduct = Annotated[
-    bool, flag("--other-product", "Let the model replace one of another product.", default=...)
-]
+Every = Annotated[int, number("Take every N-th frame of a video.", default=..., show_default=False)]
+AllGood = Annotated[bool, shared("All images are good, whatever their folders are called.", "--all-good")]
+OtherProduct = Annotated[bool, shared("Let the model replace one of another product.", "--other-product")]
 FalseAlarm = Annotated[float | None, share(
     "Share of good parts that may be rejected, e.g. 1% or 0.01 (default: unchanged).", "--false-alarm", default=...,
 )]  # fmt: skip
-Masks = Annotated[str | None, option(
+Masks = Annotated[str | None, shared(
     "Where the defects are: a folder of masks named like the images, or a .csv file of boxes "
-    "(image,top,left,bottom,right). Default: where the model sees them.", default=..., metavar="MASKS",
+    "(image,top,left,bottom,right). Default: where the model sees them.", metavar="MASKS",
 )]  # fmt: skip
-Weights = Annotated[
-    Path | None, file("A local weights file for the backbone (.safetensors, .pth).", default=...)
-]
-Cluster = Annotated[str | None, option(
-    "Run on a Dask cluster: tcp://host:8786, the address of its scheduler, or local:N, N processes here.",
-    default=..., metavar="WHERE", rich_help_panel=RUN,
-)]  # fmt: skip
-Device = Annotated[str | None, option(
-    "What the network runs on (default: cpu).", default=..., envvar="MHPATCHCORE_DEVICE", callback=_use_device,
+Weights = Annotated[Path | None, shared("Local weights of the backbone: .safetensors, .pth.", metavar="FILE")]
+Device = Annotated[str | None, shared(
+    "What the network runs on (default: cpu).", envvar="MHPATCHCORE_DEVICE", callback=_use_device,
     metavar="auto|cpu|openvino|cuda|tensorrt|directml|coreml", rich_help_panel=RUN,
 )]  # fmt: skip
-TokenFile = Annotated[
-    Path | None, file("A file with the token that every request to the service must carry.", default=...)
-]
+TokenFile = Annotated[Path | None, shared("A file with the token that requests must carry.", metavar="FILE")]
 
 
 def parameter(name: str, kind: Any, option: Any) -> inspect.Parameter:
-    """A parameter of a command."""
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=option, annotation=kind)
 
 
@@ -151,7 +127,7 @@ AS_JSON = parameter("as_json", bool, flag("--json", "Print the result as JSON.")
 RUN_OPTIONS = {name: parameter(name, kind, one) for name, kind, one in (
     ("quiet", bool, flag("--quiet", "Show no progress.", "-q")),
     ("workers", int, number("Threads (default: one per core).", rich_help_panel=RUN)),
-    ("batch", int, number("Images per call of the network.", 1, rich_help_panel=RUN)),
+    ("batch", int, number("Images per call of the network.", default=1, rich_help_panel=RUN)),
     ("store", Path, folder(
         "Keep intermediate results in this folder, where the next run finds them, also after a crash (default: a "
         "temporary one).", rich_help_panel=RUN)),
@@ -161,6 +137,9 @@ RUN_OPTIONS = {name: parameter(name, kind, one) for name, kind, one in (
     ("memory", int, option(
         "Stay within this much memory, e.g. 600MB or 1.5GB: --workers and --batch are then upper bounds.",
         metavar="SIZE", parser=parse_size, rich_help_panel=RUN)),
+    ("cluster", str, option(
+        "Run on a Dask cluster: tcp://host:8786, the address of its scheduler, or local:N, N processes here.",
+        metavar="WHERE", rich_help_panel=RUN)),
     ("skip_broken", bool, flag(
         "--skip-broken", "Leave out images that cannot be read, with a warning.", rich_help_panel=RUN)),
 )}  # fmt: skip
@@ -230,6 +209,4 @@ def read_settings(source: Path | None) -> dict[str, Any]:
     except UserError as error:
         raise UserError(f"{source}: {error}") from error
     except (ValueError, RecursionError) as error:
-        raise UserError(
-            f"{source} is not TOML: {in_one_line(error)}; it should have lines such as K = 1000"
-        ) from error
+        raise UserError(f"{source} is not TOML: {in_one_line(error)}; write lines like K = 1000") from error

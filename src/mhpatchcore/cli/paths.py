@@ -51,13 +51,9 @@ def check_output(path: Path | None, example: str, *others: object) -> None:
     """
     if path is None or path == STANDARD_OUTPUT:
         return
-    is_model = example == "part.mhpc"  # which may take the place of the one that it was made from
-    if not is_model and any(
-        isinstance(other, Path) and path.resolve() == other.resolve() for other in others
-    ):
-        raise UserError(
-            f"{shown(path)} is given twice: choose another name for what is written, such as {example}"
-        )
+    same = [other for other in others if isinstance(other, Path) and path.resolve() == other.resolve()]
+    if same and example != "part.mhpc":  # a model may take the place of the one that it was made from
+        raise UserError(f"{shown(path)} is given twice: choose another name, such as {example}")
     if example.endswith("/"):
         if path.is_file():
             raise UserError(f"cannot write into {path}: it is a file, not a folder; choose another place")

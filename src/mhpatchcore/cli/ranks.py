@@ -26,13 +26,9 @@ FEWEST = 3
 
 @command()
 def ranks(
-    parts: list[Path] = options.argument(
-        "Folders of frames: every folder that holds images is a part; or videos, one for each part."
-    ),
+    parts: list[Path] = options.argument("Folders of frames, each of one part; or videos of parts."),
     output: Path = options.out("The folder to write into.", "ranks/"),
-    stack: bool = options.flag(
-        "--stack", "Each folder holds one frame of every part instead, matched by name."
-    ),
+    stack: bool = options.flag("--stack", "Each folder holds one frame of every part, matched by name."),
     every: options.Every = 1,
     *,
     run: Run,
@@ -53,7 +49,6 @@ def ranks(
 
 
 def _by_folder(given: Sequence[Path], every: int) -> dict[str, list[str]]:
-    """The frames of each part, by the name of its folder or video."""
     folders: dict[str, Path] = {}
     frames: dict[str, list[str]] = {}
     for one in given:
@@ -69,7 +64,6 @@ def _by_folder(given: Sequence[Path], every: int) -> dict[str, list[str]]:
 
 
 def _by_name(folders: Sequence[Path]) -> dict[str, list[str]]:
-    """The frames of each part, by their common name."""
     places = [str(folder) for folder in folders]
     names = matched(places)
     return {

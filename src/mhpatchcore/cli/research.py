@@ -42,9 +42,8 @@ class Cells:
         changes |= options.read_settings(self.settings)
         changes |= {name: value for name in ("backbone", "tag") if (value := getattr(self, name))}
         weights, store = (str(path) if path else None for path in (self.weights, self.store))
-        return CellSpec(
-            str(data), name, preset(name).config.with_changes(**changes), weights, store=store, **more
-        )
+        config = preset(name).config.with_changes(**changes)
+        return CellSpec(str(data), name, config, weights, store=store, **more)
 
     def run(self, specs: Sequence[CellSpec]) -> list[Outcome]:
         """Run cells, with a line on stderr for each, and the time that the rest will take at the pace of fresh ones."""
@@ -70,7 +69,7 @@ def benchmark(
     cells: Cells,
     paper: bool = options.flag(
         "--paper",
-        "The paper's eleven configurations with its network, whose weights are on the hub, or with --backbone.",
+        "The paper's eleven configurations with its network, or with --backbone.",
     ),
     presets: str = options.option(
         "Names, separated by commas (see `mhpatchcore presets`), or all that leave the network open (default). With "
@@ -113,12 +112,10 @@ def ladder(
         "Numbers of normal images; larger ones than there are fall away.",
         default=",".join(map(str, LADDER_SIZES)),
     ),
-    presets: str = options.option(
-        "Configurations besides the paper's three, separated by commas.", default=""
-    ),
+    presets: str = options.option("Configurations besides the paper's three, with commas.", default=""),
     update: bool = options.flag(
         "--update",
-        "Also let a model grow from size to size, learning only the further images, beside a fit to all of them.",
+        "Also let a model learn on from size to size, beside a fit to each.",
     ),
 ) -> Answer:
     """The RAM-matched subset ladder: how quality and memory grow with the number of normal images.

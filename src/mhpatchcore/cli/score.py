@@ -23,7 +23,7 @@ from mhpatchcore.detector import Detector
 from mhpatchcore.errors import ImageError, UserError
 from mhpatchcore.inputs.sources import ImageLike, list_images
 from mhpatchcore.result import UNREADABLE, Result
-from mhpatchcore.results import COLUMNS, coco, flat, write_parquet
+from mhpatchcore.results import COLUMNS, coco, flat, write_parquet, write_xlsx
 from mhpatchcore.runtime.files import csv_text, import_parquet, write_csv, write_text
 from mhpatchcore.runtime.texts import representable
 from mhpatchcore.runtime.urls import shown
@@ -33,7 +33,7 @@ RARE = ("device", "stack", "every", "full_size", "coco", "explain_all", "normals
 TABLE_COLUMNS = (*COLUMNS, "error")
 CORNERS, PEAK_AT = ("top", "left", "bottom", "right"), ("peak_row", "peak_column")
 REGION_COLUMNS = ("image", *CORNERS, "area", "peak", *PEAK_AT, "name", "sure")
-ENDINGS = (".csv", ".jsonl", ".parquet")
+ENDINGS = (".csv", ".jsonl", ".parquet", ".xlsx")
 Row = dict[str, Any]
 Pictures = dict[str, dict[str, Path]]
 
@@ -43,23 +43,17 @@ class Outputs:
     """The options of `score` about what is written; None for what was not asked for."""
 
     out: Path | None = options.option(
-        "Write a row for every image into this file (.csv, .jsonl, .parquet). For very many images name a folder: it "
-        "gets Parquet files, part by part, and the same command resumes.", "--out", "-o", metavar="FILE|DIR",
+        "Write a row for every image into this file (.csv, .jsonl, .xlsx, .parquet). For very many images name a "
+        "folder: it gets Parquet files, part by part, and the same command resumes.", "--out", "-o", metavar="FILE|DIR",
     )  # fmt: skip
-    csv: Path | None = options.output(
-        "Write a row for every image into this CSV file; - prints them.", "results.csv"
-    )
+    csv: Path | None = options.output("The same as CSV, whatever the name; - prints it.", "results.csv")
     heatmaps: Path | None = options.output("Write a picture of every image into this folder.", "heatmaps/")
     full_size: bool = options.flag("--full-size", "Draw heatmaps at the size of the images, not of a screen.")
-    masks: Path | None = options.output(
-        "Write a mask for every image into this folder: a PNG of its size, 0 or 255.", "masks/"
-    )
-    regions: Path | None = options.output(
-        "Write all regions into this CSV file: boxes, areas, peaks.", "regions.csv"
-    )
+    masks: Path | None = options.output("Write a PNG mask of every image into this folder.", "masks/")
+    regions: Path | None = options.output("Write all regions into this CSV file.", "regions.csv")
     coco: Path | None = options.output("Write them as COCO annotations into this JSON file.", "regions.json")
     explain: Path | None = options.output(
-        "Write a picture of every rejected image into this folder: the normal patches it was compared with.",
+        "Write a picture of every rejected image and what it was compared with into this folder.",
         "why/",
     )
     explain_all: bool = options.flag("--explain-all", "Explain images that pass as well.")
@@ -82,7 +76,6 @@ class Outputs:
         return {flag: folder for flag, folder in named.items() if folder is not None}
 
     def check(self) -> None:
-        """Refuse what cannot be read or written before the work."""
         for normals in self.normals or ():
             if not normals.is_dir():
                 raise UserError(f"--normals: there is no folder {normals}; check the path")
@@ -96,15 +89,13 @@ class Outputs:
         elif self.out is not None:
             if self.out.suffix.lower() not in ENDINGS:
                 raise UserError(
-                    f"cannot write {self.out}: name a file that ends in {', '.join(ENDINGS)}, or a folder without an "
-                    "ending"
+                    f"cannot write {self.out}: name a file that ends in {', '.join(ENDINGS)}, or a folder"
                 )
             check_output(self.out, "results.csv")
             if self.out.suffix.lower() == ".parquet":
                 import_parquet()
 
     def write(self, rows: Sequence[Row]) -> None:
-        """Write tables and regions."""
         read = [row for row in rows if "regions" in row]
         if self.out is not None:
             write_table(rows, self.out)
@@ -136,7 +127,7 @@ class Outputs:
         return {"evidence": evidence.to_dict() | {"picture": str(path)}}
 
 
-@command("workers", rare=RARE)
+@command("workers", "cluster", rare=RARE)
 def score(
     model: options.Model,
     images: list[Path] = options.argument(f"Images: {options.IMAGES}"),
@@ -144,13 +135,10 @@ def score(
     every: options.Every = 1,
     *,
     outputs: Outputs,
-    skip_broken: bool = options.flag(
-        "--skip-broken", "Exit with code 0, not 3, if some images cannot be read."
-    ),
+    skip_broken: bool = options.flag("--skip-broken", "Exit with 0, not 3, if some images cannot be read."),
     fail: bool = options.flag("--fail", "Exit with code 1 if any image is rejected."),
     run: Run,
     device: options.Device = None,
-    cluster: options.Cluster = None,
 ) -> Answer:
     """Score images: how far they are from what the model has learnt, and whether that is too far.
 
@@ -160,12 +148,12 @@ def score(
     """
     if outputs.printed and run.as_json:
         raise UserError("choose one of --json and --csv -, which both print the results")
-    if cluster and outputs.parts is None:
+    if run.cluster and outputs.parts is None:
         raise UserError("--cluster writes Parquet files, part by part: name a folder for them, --out results")
     outputs.check()
     paths = list_images(given_images(images, stack, every))
     if outputs.parts is not None:
-        detector, facts = _score_into(outputs.parts, model, paths, outputs, cluster, run)
+        detector, facts = _score_into(outputs.parts, model, paths, outputs, run)
         code = _exit_code(set(facts["verdicts"]), detector, model, fail, skip_broken)
         return Answer(facts, _parts_lines(facts), code)
     detector = Detector.load(model)
@@ -188,7 +176,7 @@ def score(
 
 
 def _score_into(
-    out: Path, model: Path, images: Sequence[ImageLike], outputs: Outputs, cluster: str | None, run: Run
+    out: Path, model: Path, images: Sequence[ImageLike], outputs: Outputs, run: Run
 ) -> tuple[Detector, dict[str, Any]]:
     """Score images into a folder of Parquet files; the model, and the facts."""
     from mhpatchcore.batch.scoring import Batch, score_batch
@@ -199,13 +187,12 @@ def _score_into(
     heatmaps, masks = pictures.get("--heatmaps"), pictures.get("--masks")
     done, scored, verdicts = 0, 0, Counter[str]()
     progress = run.execution.progress
-    with run.on(cluster) as executor:
-        progress("score", 0, len(names))
-        for part in score_batch(batch, names, executor, heatmaps, masks):
-            done += part.images
-            scored += part.scored
-            verdicts.update(part.verdicts)
-            progress("score", done, len(names))
+    progress("score", 0, len(names))
+    for part in score_batch(batch, names, run.executor, heatmaps, masks):
+        done += part.images
+        scored += part.scored
+        verdicts.update(part.verdicts)
+        progress("score", done, len(names))
     facts = {"table": shown(out), "images": done, "scored": scored, "kept": done - scored}
     return batch.detector, facts | {"verdicts": dict(verdicts), "seconds": run.seconds}
 
@@ -236,10 +223,10 @@ def _table(rows: Sequence[Row], threshold: float) -> Iterator[str]:
         yield f"{score:>9}  {p:>8}  {verdict:<12}  {regions:>7}  {printable(row['image'])}{name}"
     counts = Counter(row["verdict"] for row in rows)
     unreadable, read = counts[UNREADABLE], len(rows) - counts[UNREADABLE]
-    judged = (
-        f"{counts['rejected']} of {read} rejected" if isfinite(threshold) else f"{read} scored, none judged"
+    judged = f"{counts['rejected']} of {read} rejected"
+    yield (judged if isfinite(threshold) else f"{read} scored, none judged") + (
+        f", {unreadable} could not be read" if unreadable else ""
     )
-    yield judged + (f", {unreadable} could not be read" if unreadable else "")
 
 
 def _number(value: float | None, digits: int) -> str:
@@ -282,9 +269,11 @@ def place(path: Path) -> Path:
 
 
 def write_table(rows: Sequence[Row], path: Path) -> None:
-    """Write a row for every image, in the format of the ending: CSV, lines of JSON, or Parquet."""
+    """Write a row for every image, in the format of the ending: CSV, lines of JSON, Parquet, or a spreadsheet."""
     if path.suffix.lower() == ".parquet":
         write_parquet(path, TABLE_COLUMNS, map(_flat, rows))
+    elif path.suffix.lower() == ".xlsx":
+        write_xlsx(path, TABLE_COLUMNS, map(_flat, rows))
     elif path.suffix.lower() == ".jsonl":
         write_text(path, "".join(f"{json.dumps(representable(row))}\n" for row in rows))
     else:
@@ -292,7 +281,6 @@ def write_table(rows: Sequence[Row], path: Path) -> None:
 
 
 def table_csv(rows: Sequence[Row]) -> str:
-    """The rows as comma-separated values."""
     return csv_text(TABLE_COLUMNS, map(_flat, rows))
 
 

@@ -20,31 +20,23 @@ RECORD: dict[str, Any] = {"rich_help_panel": "The record of verdicts"}
 
 
 def serve(
-    models: list[Path] = options.argument(
-        "Model files written by `fit`, or a folder of them.", metavar="MODEL... | FOLDER"
-    ),
+    models: list[Path] = options.argument("Model files, or a folder of them.", metavar="MODEL... | FOLDER"),
     host: str = options.option("The address to listen at; 0.0.0.0 is every one.", default="127.0.0.1"),
     port: int = options.option("The port to listen at.", default=8080, min=1, max=65535),
     token_file: options.TokenFile = None,
     device: options.Device = None,
-    without_token: bool = options.flag(
-        "--without-token", "Let everybody in the network ask, where --host is not this machine alone."
-    ),
+    without_token: bool = options.flag("--without-token", "Let anybody in the network ask (with --host)."),
     workers: int = options.number("Images that are scored at a time (default: one per core)."),
-    queue: int = options.number("Requests that may wait; further ones are told to try again later.", 32),
-    max_bytes: int = options.number("Bytes of a request, at most.", 64_000_000),
-    max_pixels: int = options.number("Pixels of an image, at most.", 100_000_000),
-    max_json: int = options.number("Bytes of JSON in a request, at most: it takes much memory.", 1_000_000),
+    queue: int = options.number("Requests that may wait; others are told to try later.", default=32),
+    max_bytes: int = options.number("Bytes of a request, at most.", default=64_000_000),
+    max_pixels: int = options.number("Pixels of an image, at most.", default=100_000_000),
+    max_json: int = options.number("Bytes of JSON in a request, at most.", default=1_000_000),
     timeout: float = options.option("How long a request may take.", default=30.0, min=0.1, metavar="SECONDS"),
     other_product: options.OtherProduct = False,
-    record: Path = options.file(
-        "Where every verdict is recorded (default: verdicts.sqlite beside the first model).", **RECORD
-    ),
+    record: Path = options.file("The record (default: verdicts.sqlite beside the first model).", **RECORD),
     without_record: bool = options.flag("--without-record", "Record nothing.", **RECORD),
-    keep_days: float = options.option(
-        "Verdicts older than so many days go.", default=365, min=0, metavar="N", **RECORD
-    ),
-    keep_rows: int = options.number("Of more verdicts than that the oldest go.", 2_000_000, **RECORD),
+    keep_days: float = options.option("Older verdicts go.", default=365, min=0, metavar="DAYS", **RECORD),
+    keep_rows: int = options.number("Of more verdicts than that the oldest go.", default=2_000_000, **RECORD),
     keep_images: str = options.option(
         "Whose images are kept with them.", default="none", metavar="none|rejected|all", **RECORD
     ),
@@ -64,26 +56,21 @@ def serve(
     """
     try:
         from mhpatchcore.deploy.record import Keeping, Record, beside
-        from mhpatchcore.deploy.serve.app import create_app
+        from mhpatchcore.deploy.serve.app import create_app, log_to_stderr, run
         from mhpatchcore.deploy.serve.pool import Limits
-        from mhpatchcore.deploy.serve.running import log_to_stderr, run
     except ModuleNotFoundError as error:
         if str(error.name).startswith("mhpatchcore"):
             raise
-        raise UserError(
-            f"serving needs {error.name}, which is not installed: pip install 'mhpatchcore[serve]'"
-        ) from error
+        raise UserError(f"serving needs {error.name}: pip install 'mhpatchcore[serve]'") from error
     token = None if token_file is None else read_token(token_file)
     alone = host in LOOPBACK
     if not alone and token is None:
         if not without_token:
-            raise UserError(
-                f"--host {host} opens the service to the network: give --token-file FILE, or --without-token"
-            )
+            raise UserError(f"--host {host} opens it to the network: give --token-file, or --without-token")
         warn("everybody in the network may ask this service, and change its models")
     sizes = {"max_bytes": max_bytes, "max_json": max_json, "max_pixels": max_pixels}
     chosen = {} if workers is None else {"workers": workers}
-    limits = Limits(queue=queue, timeout=timeout, receiving_bytes=4 * max_bytes, **sizes, **chosen)
+    limits = Limits(queue=queue, timeout=timeout, **sizes, **chosen)
     log_to_stderr(log_format, log_level)
     keeping = Keeping(keep_days, keep_rows, keep_images, keep_images_size)
     file = record or beside(models[0])
@@ -105,8 +92,7 @@ def read_token(path: Path) -> str:
         raise UserError(f"cannot read the token in {path}: {error}") from error
     if len(token) < SHORTEST or not (token.isascii() and token.isprintable()) or " " in token:
         raise UserError(
-            f"{path} does not hold a token: write one line of {SHORTEST} letters or more, "
-            f"for example `openssl rand -hex 32 > {path}`"
+            f"{path} does not hold a token of {SHORTEST} letters or more: `openssl rand -hex 32 > {path}`"
         )
     if readable and os.name == "posix":
         warn(f"others on this machine may read {path}: chmod 600 {path}")
@@ -122,12 +108,10 @@ def parse_time(text: str) -> datetime:
 
 @command()
 def verdicts(
-    place: Path = options.argument(
-        "The folder of the models that are served, or the record itself.", metavar="FOLDER | FILE"
-    ),
+    place: Path = options.argument("The folder of served models, or the record.", metavar="FOLDER | FILE"),
     out: Path = options.out("A table (.csv, .parquet) or lines of JSON (.jsonl).", "verdicts.csv"),
     since: datetime = options.option(
-        "From this time on: 2026-11-18, 2026-11-18T06:00+01:00; UTC without an offset.",
+        "From this time on: 2026-11-18, 2026-11-18T06:00+01:00.",
         metavar="TIME",
         parser=parse_time,
     ),

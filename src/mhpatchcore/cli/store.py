@@ -19,7 +19,7 @@ from mhpatchcore.runtime.texts import format_bytes, parse_size
 SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 KINDS = {
     "image": "descriptors of images",
-    "views": "descriptors of tiles",
+    "views": "descriptors of views",
     "moments": "sums over patches",
     "summary": "summaries of chunks",
     "node": "merged sums and summaries",
@@ -33,12 +33,8 @@ KINDS = {
 def store(
     action: str = options.argument("Show what is in a store, or delete some of it.", metavar="info|clean"),
     folder: Path = options.argument("The folder that was given as --store.", metavar="DIR"),
-    older: str = options.option(
-        "clean: delete what has not been used for this long, e.g. 12h, 30d or 4w.", metavar="AGE"
-    ),
-    to: str = options.option(
-        "clean: delete what has not been used for longest, down to this size, e.g. 20GB.", metavar="SIZE"
-    ),
+    older: str = options.option("clean: what has not been used for this long: 12h, 30d, 4w.", metavar="AGE"),
+    to: str = options.option("clean: the least recently used, down to this size: 20GB.", metavar="SIZE"),
 ) -> Answer:
     """Show or clean what `fit --store` keeps.
 
@@ -49,9 +45,7 @@ def store(
     if not folder.is_dir():
         raise UserError(f"there is no store in {folder}: give the folder that was given as --store")
     if action not in ("info", "clean") or (action == "clean") != bool(older or to):
-        raise UserError(
-            f"'{action}' is `store info DIR`, or `store clean DIR` with --older 30d or --to 20GB (0MB: all of it)"
-        )
+        raise UserError("say `store info DIR`, or `store clean DIR --older 30d` (or `--to 20GB`)")
     facts: dict[str, Any] = {"folder": str(folder)}
     if action == "clean":
         gone = trimmed(folder, parse_size(to) if to else None, parse_age(older) if older else None)

@@ -16,36 +16,30 @@ from mhpatchcore.errors import UserError
 
 
 def watch(
-    model: str = options.argument(
-        "A model file, or a model of a service: http://127.0.0.1:8080/v1/models/NAME"
-    ),
+    model: str = options.argument("A model file, or one of a service: http://127.0.0.1:8080/v1/models/NAME"),
     inbox: Path = options.argument("The folder into which images are written."),
     out: Path = options.out("The folder for results, and for the journal.", "results/"),
     sort: bool = options.flag("--sort", "Move images into passed/, rejected/ and broken/ of that folder."),
     csv: Path = options.file("Add a line for every image to this CSV file."),
     mqtt: str = options.option(
-        "Publish every result there: mqtt://user:password@broker:1883/topic; mqtts:// is over TLS.",
+        "Publish to mqtt://user:password@broker:1883/topic, or mqtts://.",
         metavar="URL",
         envvar="MHPATCHCORE_MQTT",
     ),
-    webhook: str = options.option(
-        "Post every result there, as JSON.", metavar="URL", envvar="MHPATCHCORE_WEBHOOK"
-    ),
+    webhook: str = options.option("Post every result there.", metavar="URL", envvar="MHPATCHCORE_WEBHOOK"),
     once: bool = options.flag("--once", "Judge what is there, and end."),
     settle: float = options.option(
         "A file is complete once it has not changed for so long.", default=1.0, min=0, metavar="SECONDS"
     ),
     done: str = options.option(
-        "A file is complete once there is one beside it with this ending, e.g. .done",
+        "A file is complete once one with this ending is beside it: .done",
         default="",
         metavar="SUFFIX",
     ),
     token_file: options.TokenFile = None,
     device: options.Device = None,
     other_product: options.OtherProduct = False,
-    status_port: int = options.option(
-        "Answer GET /health and GET /metrics (Prometheus) at this port.", min=1, max=65535
-    ),
+    status_port: int = options.option("Answer GET /health and /metrics at this port.", min=1, max=65535),
     status_host: str = options.option("The address to answer them at.", default="127.0.0.1"),
     workers: int = options.number("Threads (default: one per core)."),
     as_json: bool = options.flag("--json", "Print a line of JSON for every image."),

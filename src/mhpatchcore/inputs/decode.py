@@ -184,10 +184,8 @@ def _from_file(name: str | Path, reduced: Callable[[int, int], int] | None) -> D
 
 
 def _from_image(image: Image.Image, name: str | Path, reduced: Callable[[int, int], int] | None) -> Decoded:
-    if image.format == "PNG":
-        with open_image(
-            name
-        ) as again:  # decoding skips the checksums of pixels, and may show others in silence
+    if image.format == "PNG":  # decoding skips the checksums of pixels, and may show others in silence
+        with open_image(name) as again:
             again.verify()
     pages = _pages(image)
     if pages > 1:

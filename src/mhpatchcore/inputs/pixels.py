@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import io
 import logging
-import mmap
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, partial
 from math import prod
@@ -26,6 +25,7 @@ from mhpatchcore.errors import ImageError, ImageTooLargeError, UserError
 from mhpatchcore.inputs.files import MOST_FRAMES, open_bytes
 from mhpatchcore.runtime.arrays import Array
 from mhpatchcore.runtime.parallel import Replay
+from mhpatchcore.runtime.system import releasable_memory, release
 
 BRIGHTNESS = np.array([0.299, 0.587, 0.114])  # of red, green and blue, as in ITU-R BT.601
 Depth = Literal["8-bit", "16-bit", "32-bit", "float"]
@@ -190,9 +190,11 @@ def as_planes(image: Image.Image) -> Array | None:
     strip: the two are never held whole side by side.
     """
     width, height = image.size
-    if image.mode != "RGB" or width * height < LARGE or not hasattr(mmap, "MADV_DONTNEED"):
+    if image.mode != "RGB" or width * height < LARGE:
         return None
-    memory = mmap.mmap(-1, 4 * width * height, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    memory = releasable_memory(4 * width * height)
+    if memory is None:
+        return None
     pixels = np.frombuffer(memory, np.uint8).reshape(height, width, 4)
     image.im = ours = Image.frombuffer("RGBX", image.size, pixels, "raw", "RGBX", 0, 1).im
     image.load()
@@ -203,9 +205,7 @@ def as_planes(image: Image.Image) -> Array | None:
     for top in range(0, height, rows):
         bottom = min(top + rows, height)
         planes[:, top:bottom] = pixels[top:bottom, :, :3].transpose(2, 0, 1)
-        end = 4 * width * bottom // mmap.PAGESIZE * mmap.PAGESIZE
-        memory.madvise(mmap.MADV_DONTNEED, gone, end - gone)
-        gone = end
+        gone = release(memory, gone, 4 * width * bottom)
     return planes.transpose(1, 2, 0)
 
 

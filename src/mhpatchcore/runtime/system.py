@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import ctypes
 import getpass
+import mmap
 import os
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO
 
 try:
     import fcntl
@@ -50,12 +50,6 @@ def give_to_owner_of(model: Path, path: Path) -> None:
         with suppress(OSError):  # not every file system has owners
             facts = model.stat()
             os.chown(path, facts.st_uid, facts.st_gid, follow_symlinks=False)
-
-
-def path_of_open(file: BinaryIO, path: Path) -> Path:
-    """A path to an open file, also after another one was renamed to its `path`, which is returned elsewhere."""
-    opened = Path(f"/proc/self/fd/{file.fileno()}")
-    return opened if opened.exists() else path
 
 
 def account_name() -> str:
@@ -110,6 +104,20 @@ def reset_peak() -> None:
     """Start a new high-water mark at the present size, if the kernel lets us."""
     with suppress(OSError):  # a sandbox may forbid it: peaks are then those since the start
         Path("/proc/self/clear_refs").write_text("5")
+
+
+def releasable_memory(size: int) -> mmap.mmap | None:
+    """Memory of so many bytes that goes back to the system in parts, by `release`; None where it cannot."""
+    if not hasattr(mmap, "MADV_DONTNEED"):
+        return None
+    return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+
+
+def release(memory: mmap.mmap, start: int, stop: int) -> int:
+    """Return the whole pages between; where the next part begins."""
+    stop = stop // mmap.PAGESIZE * mmap.PAGESIZE
+    memory.madvise(mmap.MADV_DONTNEED, start, stop - start)
+    return stop
 
 
 def give_back() -> None:
