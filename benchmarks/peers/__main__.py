@@ -32,6 +32,7 @@ COLUMNS = {
     "CPU, ms": "{score_cpu_ms:.0f}",
     "peak, MB": "{peak_mb:,.0f}",
     "image AUROC": "{auroc:.3f}",
+    "defects found, good rejected": "{verdicts}",
     "new process to first score, s": "{cold_s:.1f}",
     "installed, MB": "{install_mb:,.0f}",
     "model, MB": "{model_mb:.1f}",

@@ -18,8 +18,12 @@ def main(
     fit: Callable[[Sequence[Path], str, str], Any],
     score: Callable[[Any, Path], float],
     load: Callable[[str], Any],
+    threshold: Callable[[Any], float] | None = None,
 ) -> None:
-    """`fit(images, weights, model_path)` learns and saves; `score(model, image)` gives a number; `load(model_path)`."""
+    """`fit(images, weights, model_path)` learns and saves; `score(model, image)` gives a number; `load(model_path)`.
+
+    `threshold(model)` is the one that normal images alone give; without it nothing is judged.
+    """
     order = json.loads(sys.argv[1])
     if order["mode"] == "cold":
         score(load(order["model"]), images_below(Path(order["data"]) / "test")[0])
@@ -31,6 +35,7 @@ def main(
     score(model, test[0])  # warms up
     started, cpu = time.perf_counter(), _cpu()
     scores = [score(model, image) for image in test]
+    anomalous = [image.parent.name != "good" for image in test]
     answer = {
         "images": len(train),
         "fit_s": fit_seconds,
@@ -38,7 +43,8 @@ def main(
         "score_ms": 1e3 * (time.perf_counter() - started) / len(test),
         "score_cpu_ms": 1e3 * (_cpu() - cpu) / len(test),
         "peak_mb": _peak_kib() * 1024 / 1e6,
-        "auroc": auroc(scores, [image.parent.name != "good" for image in test]),
+        "auroc": auroc(scores, anomalous),
+        "verdicts": "–" if threshold is None else verdicts(scores, anomalous, threshold(model)),
         "model_mb": Path(order["model"]).stat().st_size / 1e6,
     }
     print(json.dumps(answer))
@@ -57,6 +63,17 @@ def auroc(scores: Sequence[float], anomalous: Sequence[bool]) -> float:
     high = [score for score, is_anomalous in zip(scores, anomalous, strict=True) if is_anomalous]
     low = [score for score, is_anomalous in zip(scores, anomalous, strict=True) if not is_anomalous]
     return sum((a > b) + (a == b) / 2 for a in high for b in low) / (len(high) * len(low))
+
+
+def verdicts(scores: Sequence[float], anomalous: Sequence[bool], threshold: float) -> str:
+    """How many defects are found and how many good parts rejected.
+
+    >>> verdicts([1, 3, 2, 2], [False, True, True, False], 2.5)
+    '1 of 2, 0 of 2'
+    """
+    rejected = [score > threshold for score in scores]
+    bad = sum(above for above, is_bad in zip(rejected, anomalous, strict=True) if is_bad)
+    return f"{bad} of {sum(anomalous)}, {sum(rejected) - bad} of {len(anomalous) - sum(anomalous)}"
 
 
 def _peak_kib() -> int:

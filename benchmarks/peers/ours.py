@@ -21,4 +21,4 @@ def score(detector: Detector, image: Path) -> float:
 
 
 if __name__ == "__main__":
-    measuring.main(fit, score, Detector.load)
+    measuring.main(fit, score, Detector.load, lambda detector: detector.threshold)

@@ -8,4 +8,5 @@ from benchmarks.peers import measuring, ours
 from mhpatchcore import Detector
 
 if __name__ == "__main__":
-    measuring.main(partial(ours.fit, preset="fast"), ours.score, Detector.load)
+    fit = partial(ours.fit, preset="fast")
+    measuring.main(fit, ours.score, Detector.load, lambda detector: detector.threshold)
