@@ -63,11 +63,12 @@ def small_runs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def scaled(cluster: DaskExecutor, workers: int) -> None:
-    """So many workers from now on."""
+    """So many workers from now on. Asked again and again: one that was about to end when it was counted is replaced."""
+    until = time.monotonic() + 60
     cluster.client.cluster.scale(workers)
-    until = time.monotonic() + 30
     while len(cluster.client.nthreads()) != workers and time.monotonic() < until:
-        time.sleep(0.05)
+        time.sleep(0.5)
+        cluster.client.cluster.scale(workers)
     assert len(cluster.client.nthreads()) == workers
 
 
