@@ -25,8 +25,7 @@ import numpy as np
 
 from benchmarks.commands import Row, integers, parser_of, shown, write_json
 from mhpatchcore import Detector, Execution
-from mhpatchcore.bank.constructors import FAN_IN, always_full, offline_greedy, tree
-from mhpatchcore.bank.patches import Patches, Stream
+from mhpatchcore.bank.constructors import FAN_IN, Patches, Stream, always_full, offline_greedy, tree
 from mhpatchcore.evaluation.metrics import auroc
 from mhpatchcore.fitting.checks import ImageChecks
 from mhpatchcore.inputs.datasets import load_dataset
@@ -80,7 +79,7 @@ def main() -> None:
 
 def made_up_rows(numbers: Sequence[int], dim: int, K: int, m_c: int) -> Iterator[Row]:
     for n in numbers:
-        stream = Stream.of(range(ceil(n / ROWS)), workers=2, read=partial(made_up, dim))
+        stream = Stream(range(ceil(n / ROWS)), workers=2, read=partial(made_up, dim))
         with one_blas_thread():
             makers = {
                 "greedy": partial(offline_greedy, stream, K, None),
@@ -94,10 +93,10 @@ def made_up_rows(numbers: Sequence[int], dim: int, K: int, m_c: int) -> Iterator
                 seconds.append(f"{time.perf_counter() - started:.1f}")
                 found[name] = radius(stream, bank)
             fewer = radius(stream, offline_greedy(stream, m_c, None))
-        levels = levels_of(stream.chunks)
+        levels = levels_of(len(stream.chunks))
         yield found | {
-            "rows": stream.chunks * ROWS,
-            "chunks": stream.chunks,
+            "rows": len(stream.chunks) * ROWS,
+            "chunks": len(stream.chunks),
             "levels": levels,
             "ratio": found["always_full"] / found["greedy"],
             "tree_ratio": found["tree"] / found["greedy"],

@@ -29,15 +29,14 @@ from benchmarks.commands import Row, integers, parser_of, shown, write_json
 from benchmarks.scaling_run import resident
 from mhpatchcore import Config, Detector, Execution
 from mhpatchcore.backbone.stored import StoredImage, StoredView, views_at
-from mhpatchcore.bank.constructors import FAN_IN, reduced
-from mhpatchcore.bank.patches import Patches
+from mhpatchcore.bank.constructors import FAN_IN, Patches, reduced
 from mhpatchcore.batch.scoring import Batch, score_batch
 from mhpatchcore.fitting import trees
+from mhpatchcore.fitting.banking import MOMENTS_FAN_IN, bank_chunks
 from mhpatchcore.fitting.dask_executor import DaskExecutor, executor_of
-from mhpatchcore.fitting.extraction import MOMENTS_FAN_IN
+from mhpatchcore.fitting.extraction import images_at_once
 from mhpatchcore.fitting.storekeeping import entries_of
-from mhpatchcore.fitting.tasks import bank_chunks, cut, images_at_once
-from mhpatchcore.fitting.trees import RUNS, runs_of
+from mhpatchcore.fitting.trees import RUNS, cut, runs_of
 from mhpatchcore.inputs.places import images_below
 from mhpatchcore.inputs.views import Geometry
 from mhpatchcore.runtime.costs import Costs

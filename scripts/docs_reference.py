@@ -99,8 +99,7 @@ def _request(title: str, operation: dict[str, Any]) -> Iterator[str]:
     bodies = operation.get("requestBody", {}).get("content", {})
     if bodies:
         yield from ("Body: " + ", ".join(f"`{kind}`" for kind in bodies), "")
-    answers = [(status, answer.get("description", "")) for status, answer in operation["responses"].items()]
-    yield _table(("status", "meaning"), answers)
+    yield f"Statuses: {', '.join(sorted(operation['responses']))}\n"
 
 
 def _openapi() -> dict[str, Any]:

@@ -24,6 +24,6 @@ spoiled = np.asarray(Image.open("parts/0.png")).copy()
 spoiled[30:60, 30:60] = random.integers(0, 256, (30, 30, 3))
 good, bad = detector.score("parts/0.png"), detector.score(spoiled)
 assert bad.score > good.score and bad.is_rejected and bad.regions, (good, bad)
-unneeded = {"matplotlib", "sklearn", "huggingface_hub"} & set(sys.modules) if what == "score" else set()
+unneeded = {"matplotlib", "scipy", "sklearn", "huggingface_hub"} & set(sys.modules) if what == "score" else set()
 assert not unneeded, f"scoring imports {unneeded}"
 print(f"{what}: {good} {bad}")

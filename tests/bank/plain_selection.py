@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from mhpatchcore.bank.constructors import Patches, grid_origin
 from mhpatchcore.bank.farthest_first import Start
-from mhpatchcore.bank.patches import Patches, grid_origin
 
 FARTHEST = Start("farthest")  # as the reference starts
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from plain_selection import FARTHEST, chunks, distinct, doubles, pool_of
 
-from mhpatchcore.bank.constructors import always_full, tree
-from mhpatchcore.bank.patches import Growth, Patches, Stream
+from mhpatchcore.bank.constructors import Patches, Stream, always_full, tree
 from mhpatchcore.reference import farthest_first
 
 
@@ -18,7 +17,7 @@ from mhpatchcore.reference import farthest_first
 @pytest.mark.parametrize("K", [5, 30, 200])
 def test_it_returns_k_or_all_distinct_rows(n_chunks: int, high: int, K: int) -> None:
     made = chunks(n_chunks, high=high)
-    bank = always_full(Stream.of(made), K, m_c=8)
+    bank = always_full(Stream(made), K, m_c=8)
     assert len(bank) == distinct(bank.z) == min(K, distinct(pool_of(made)))
 
 
@@ -31,18 +30,19 @@ def test_it_finds_the_few_rows_among_many_duplicates(offset: float) -> None:
         z = np.full_like(chunk.z, offset)
         z[rng.choice(len(z), 3, replace=False)] += rng.normal(size=(3, 20)).astype(np.float32)
         chunk.z[:] = z
-    bank = always_full(Stream.of(made), K=100, m_c=2)
+    bank = always_full(Stream(made), K=100, m_c=2)
     assert len(bank) == distinct(bank.z) == distinct(pool_of(made)) == 19
 
 
 def test_it_reads_the_stream_once_unless_duplicates_leave_it_short() -> None:
-    stream, passes = Stream.of(chunks(3, high=1000)), []
+    passes = []
 
-    def nodes(growth: Growth) -> list[Patches]:
-        passes.append(growth)
-        return stream.nodes(growth)
+    class Counting(Stream):
+        def nodes(self, *arguments: Any, **named: Any) -> list[Patches]:
+            passes.append(arguments)
+            return super().nodes(*arguments, **named)
 
-    assert len(always_full(replace(stream, nodes=nodes), K=90, m_c=8)) == 90
+    assert len(always_full(Counting(chunks(3, high=1000)), K=90, m_c=8)) == 90
     assert len(passes) == 1
 
 
@@ -53,7 +53,7 @@ def test_it_covers_better_than_the_tree() -> None:
     def radius(bank: Patches) -> float:
         return float(((z[:, None] - bank.z[None]) ** 2).sum(axis=2).min(axis=1).max())
 
-    assert radius(always_full(Stream.of(made), 60, 16)) < radius(tree(Stream.of(made), 60, 16))
+    assert radius(always_full(Stream(made), 60, 16)) < radius(tree(Stream(made), 60, 16))
 
 
 def plain_always_full(parts: list[np.ndarray], K: int, m_c: int) -> np.ndarray:
@@ -83,7 +83,7 @@ def plain_always_full(parts: list[np.ndarray], K: int, m_c: int) -> np.ndarray:
 @pytest.mark.parametrize(("K", "m_c"), [(25, 8), (60, 10), (12, 40)])
 def test_its_tree_has_one_shape(n_chunks: int, K: int, m_c: int) -> None:
     made = chunks(n_chunks, high=1000)
-    bank = always_full(Stream.of(made), K, m_c, FARTHEST)
+    bank = always_full(Stream(made), K, m_c, FARTHEST)
     wanted = plain_always_full(doubles(made), K, m_c)
     assert len(wanted) == min(K, 40 * n_chunks)
     assert np.array_equal(bank.z, wanted)
@@ -93,10 +93,10 @@ def test_its_tree_has_one_shape(n_chunks: int, K: int, m_c: int) -> None:
 def test_old_rows_compete_and_fill_up(K: int) -> None:
     one, other = (chunks(1, high=1000, seed=seed)[0] for seed in (7, 8))
     made = chunks(4, high=1000)
-    bank = always_full(Stream.of(made, earlier=(one, other)), K, 8)
+    bank = always_full(Stream(made, earlier=(one, other)), K, 8)
     everything = {row.tobytes() for row in pool_of([one, other, *made])}
     assert len(bank) == distinct(bank.z) == min(K, 240)
     assert {row.tobytes() for row in bank.z} <= everything
-    alone = always_full(Stream.of([], earlier=(one, other)), K, 8, FARTHEST)
+    alone = always_full(Stream([], earlier=(one, other)), K, 8, FARTHEST)
     both = pool_of([one, other])
     assert np.array_equal(alone.z, farthest_first(both.astype(float), K) if K < 80 else both)

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from plain_selection import chunks
 
-from mhpatchcore.bank.constructors import build_bank
-from mhpatchcore.bank.patches import Patches, Stream, grid_origin
+from mhpatchcore.bank.constructors import Patches, Stream, build_bank, grid_origin
 from mhpatchcore.config import CHOICES, Config
 from mhpatchcore.runtime.parallel import one_blas_thread
 
@@ -19,7 +18,7 @@ def recipe(constructor: str, **changes: int) -> Config:
 @pytest.mark.parametrize("constructor", [name for name in CHOICES["constructor"] if name != "kmeans"])
 def test_rows_stay_with_their_origin(constructor: str) -> None:
     made = chunks(9)
-    bank = build_bank(Stream.of(made), recipe(constructor, K=60, m_c=16), 360)
+    bank = build_bank(Stream(made), recipe(constructor, K=60, m_c=16), 360)
     known = {
         tuple(origin): z for chunk in made for origin, z in zip(chunk.origin.tolist(), chunk.z, strict=True)
     }
@@ -35,14 +34,14 @@ def test_workers_change_nothing(constructor: str) -> None:
         chunk.z[:] = rng.normal(size=chunk.z.shape)
     config = recipe(constructor, K=150, m_c=40)
     with one_blas_thread():
-        alone, together = (build_bank(Stream.of(made, workers), config, 2600) for workers in (1, 4))
+        alone, together = (build_bank(Stream(made, workers), config, 2600) for workers in (1, 4))
     for name in ("z", "origin"):
         assert np.array_equal(getattr(alone, name), getattr(together, name))
 
 
 def test_a_fraction_in_the_recipe_is_not_overruled_by_the_default_k() -> None:
     config = Config(constructor="offline-greedy", fraction=0.1)
-    assert len(build_bank(Stream.of(chunks(5, high=1000)), config, 200)) == 20
+    assert len(build_bank(Stream(chunks(5, high=1000)), config, 200)) == 20
 
 
 def test_origins_count_images_rows_and_columns() -> None:

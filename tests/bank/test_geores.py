@@ -7,8 +7,7 @@ import pytest
 from plain_selection import FARTHEST, chunks, distinct, doubles
 
 from mhpatchcore import reference
-from mhpatchcore.bank.constructors import geores
-from mhpatchcore.bank.patches import Stream
+from mhpatchcore.bank.constructors import Stream, geores
 
 
 @pytest.mark.parametrize(
@@ -18,7 +17,7 @@ from mhpatchcore.bank.patches import Stream
 @pytest.mark.parametrize("high", [3, 12, 1000])
 def test_geores_is_the_papers(K: int, m_c: int, alpha: float, q: int | None, high: int) -> None:
     made = chunks(7, high=high)
-    bank = geores(Stream.of(made), K, m_c, alpha, q, FARTHEST)
+    bank = geores(Stream(made), K, m_c, alpha, q, FARTHEST)
     assert np.array_equal(bank.z, reference.geores(doubles(made), K, m_c, alpha, q or K))
     assert len(bank) == distinct(bank.z) <= K
 
@@ -26,6 +25,6 @@ def test_geores_is_the_papers(K: int, m_c: int, alpha: float, q: int | None, hig
 def test_old_rows_are_candidates_for_both_parts() -> None:
     old, made = chunks(1, high=12, seed=9)[0], chunks(5, high=12)
     old.z[3] = 500  # which nothing else comes near to
-    bank = geores(Stream.of(made, earlier=(old,)), 20, 10, 0.6)
+    bank = geores(Stream(made, earlier=(old,)), 20, 10, 0.6)
     assert len(bank) == 20 and (bank.z == 500).all(axis=1).sum() == 1
-    assert len(geores(Stream.of([], earlier=(old, made[0])), 20, 10, 0.6)) == 20
+    assert len(geores(Stream([], earlier=(old, made[0])), 20, 10, 0.6)) == 20

@@ -32,14 +32,15 @@ def test_a_file_that_is_replaced_while_it_is_loaded(tmp_path: Path, monkeypatch:
         hashlib.sha256(path.read_bytes()).hexdigest(),
         small_detector().calibrated(0.2).threshold,
     )
-    load = Detector.load
+    load = registry.loaded
 
-    def slowly(*given: object, **more: object) -> Detector:
-        monkeypatch.setattr(registry.Detector, "load", load)
+    def slowly(place: Path) -> tuple[str, Detector]:
+        monkeypatch.setattr(registry, "loaded", load)
+        found = load(place)
         write_model(path, 0.6)
-        return load(*given, **more)  # type: ignore[arg-type]
+        return found
 
-    monkeypatch.setattr(registry.Detector, "load", slowly)
+    monkeypatch.setattr(registry, "loaded", slowly)
     models = Registry([path])
     assert (models["vial"].sha256, models["vial"].detector.threshold) == (before, threshold)
     models.refresh()

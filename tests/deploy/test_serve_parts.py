@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import threading
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,11 +17,14 @@ from fastapi.testclient import TestClient
 from PIL import Image
 from services import bad, good, png, write_model
 
+from mhpatchcore.deploy.inbox import Inbox
 from mhpatchcore.deploy.record import Keeping, Record, verdicts
 from mhpatchcore.deploy.serve import pool
 from mhpatchcore.deploy.serve import service as serving
 from mhpatchcore.deploy.serve.app import create_app
+from mhpatchcore.deploy.serve.metrics import Metrics
 from mhpatchcore.deploy.serve.pool import Limits
+from mhpatchcore.deploy.serve.service import Parts, Service
 
 SCORE = "/v1/models/vial/score"
 
@@ -189,3 +193,32 @@ def test_every_verdict_is_recorded_and_shown_after_a_restart(model: Path, tmp_pa
         assert client.get("/v1/verdicts").status_code == 422
     with TestClient(create_app([model])) as client:
         assert client.get("/v1/parts").json() == [] and client.get("/v1/verdicts").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("asked", "owner", "slow"),
+    [
+        ("/v1/models", Service, "facts"),
+        ("/metrics", Service, "facts"),
+        ("/v1/models/vial/drift", Metrics, "drift"),
+        ("/v1/inbox", Inbox, "parts"),
+    ],
+)
+def test_what_takes_a_while_is_not_done_where_verdicts_pass(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch, asked: str, owner: type, slow: str
+) -> None:
+    threads: dict[str, int] = {}
+
+    def watch(owner: type, name: str) -> None:
+        method = getattr(owner, name)
+
+        def called(*given: Any) -> Any:
+            threads[name] = threading.get_ident()
+            return method(*given)
+
+        monkeypatch.setattr(owner, name, called)
+
+    watch(Parts, "newest")  # of the event loop
+    watch(owner, slow)
+    assert client.get("/v1/parts").status_code == client.get(asked).status_code == 200
+    assert threads[slow] != threads["newest"]

@@ -20,9 +20,8 @@ from services import Running, bad, good, png, running, write_model
 from small_detector import small_detector
 
 from mhpatchcore.deploy.record import verdicts
-from mhpatchcore.deploy.serve import running as running_module
-from mhpatchcore.deploy.serve.app import create_app
-from mhpatchcore.deploy.serve.running import Server, config_of, listening
+from mhpatchcore.deploy.serve import app as application
+from mhpatchcore.deploy.serve.app import Server, config_of, create_app, listening
 
 TOKEN = "0123456789abcdef"
 
@@ -209,7 +208,7 @@ def test_who_sends_slowly_takes_no_place(folder: Path) -> None:
 
 
 def test_idle_connections_are_closed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(running_module, "IDLE", 0.3)
+    monkeypatch.setattr(application, "IDLE", 0.3)
     app = create_app([folder / "vial.mhpc"])
     (place,) = listening("127.0.0.1", 0)
     port, server = place.getsockname()[1], Server(config_of(app), lambda: None)

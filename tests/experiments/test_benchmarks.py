@@ -17,7 +17,7 @@ from benchmarks import depth_of_tree, fitting, networks, scaling, suspicious, ti
 from benchmarks.commands import shown, write_json
 
 from mhpatchcore import Config
-from mhpatchcore.bank.patches import Stream
+from mhpatchcore.bank.constructors import Stream
 from mhpatchcore.config import Size
 from mhpatchcore.runtime.costs import Phase
 
@@ -107,7 +107,7 @@ def test_random_weights_make_a_network_that_runs(tmp_path: Path, monkeypatch: py
 
 
 def test_the_made_up_stream_can_be_read_again_and_its_radius_is_that_of_the_farthest_row() -> None:
-    stream = Stream.of(range(3), read=partial(depth_of_tree.made_up, 3))
+    stream = Stream(range(3), read=partial(depth_of_tree.made_up, 3))
     first, again = ([one.z for one in stream.patches()] for _ in range(2))
     assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
     bank = depth_of_tree.made_up(3, 0).take(np.arange(5))

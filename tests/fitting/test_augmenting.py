@@ -11,7 +11,7 @@ from process_executor import Processes
 from same_model import assert_same_model
 
 from mhpatchcore import Config, Detector, Execution
-from mhpatchcore.fitting.augmenting import MOST_IMAGES, to_be_tried
+from mhpatchcore.fitting.checks import MOST_IMAGES, copies_to_try
 from mhpatchcore.inputs.views import EVERY_TURN, TURNS
 
 SIDE = 96
@@ -91,10 +91,10 @@ def test_auto_is_what_it_chooses(anywhere: list[np.ndarray], fitted: dict[str, D
 
 
 def test_where_auto_need_not_try() -> None:
-    assert [to_be_tried(SMALL, n) for n in (1, 2, MOST_IMAGES + 1)] == ["rotations", "auto", "none"]
-    assert to_be_tried(SMALL.with_changes(sizes="tile:96"), 4) == "none"
-    assert to_be_tried(SMALL.with_changes(constructor="kmeans", calibration="none"), 4) == "none"
-    assert to_be_tried(SMALL.with_changes(augment="flips"), 1000) == "flips"
+    assert [copies_to_try(SMALL, n) for n in (1, 2, MOST_IMAGES + 1)] == ["rotations", "auto", "none"]
+    assert copies_to_try(SMALL.with_changes(sizes="tile:96"), 4) == "none"
+    assert copies_to_try(SMALL.with_changes(constructor="kmeans", calibration="none"), 4) == "none"
+    assert copies_to_try(SMALL.with_changes(augment="flips"), 1000) == "flips"
 
 
 @pytest.mark.parametrize("augment", ["auto", "flips"])

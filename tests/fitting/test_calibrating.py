@@ -14,11 +14,7 @@ from small_detector import vials
 from mhpatchcore import Config, Detector, Execution
 from mhpatchcore.backbone.session import aligned_rows
 from mhpatchcore.calibration.deciding_patches import NOT_LEARNT, PER_MAP
-from mhpatchcore.fitting.calibrating import (
-    banked,
-    rescored_images,
-)
-from mhpatchcore.fitting.extraction import calibration_shares, held_out_images
+from mhpatchcore.fitting.calibrating import banked, calibration_shares, held_out_images, rescored_images
 from mhpatchcore.inputs.loading import load_views
 from mhpatchcore.model.value import Model
 

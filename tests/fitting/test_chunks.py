@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mhpatchcore.backbone.stored import StoredView
 from mhpatchcore.config import Config
-from mhpatchcore.fitting.tasks import bank_chunks
+from mhpatchcore.fitting.banking import bank_chunks
 from mhpatchcore.inputs.views import Geometry
 
 

@@ -16,8 +16,10 @@ from mhpatchcore import backbone as backbones
 from mhpatchcore.backbone.session import Backbone, aligned_rows
 from mhpatchcore.backbone.stored import stored_maps
 from mhpatchcore.config import CHOICES
-from mhpatchcore.fitting import describing
-from mhpatchcore.fitting.extraction import Extraction, extracted, without
+from mhpatchcore.fitting import extraction as first_pass
+from mhpatchcore.fitting.banking import moments_at
+from mhpatchcore.fitting.extraction import Extraction
+from mhpatchcore.fitting.fit import extracted
 from mhpatchcore.inputs.loading import LoadedImage, load_image, load_views
 from mhpatchcore.inputs.sources import ImageLike
 from mhpatchcore.metric.moments import Moments
@@ -49,7 +51,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[object]:
         sources.append(source)
         return load_image(source, *rest)
 
-    monkeypatch.setattr(describing, "load_image", counted)
+    monkeypatch.setattr(first_pass, "load_image", counted)
     return sources
 
 
@@ -66,7 +68,7 @@ def test_the_store_holds_what_the_network_says_of_every_image(folder: Path, netw
             assert [layer.shape for layer in layers] == list(network.info.maps)
             assert np.array_equal(aligned_rows(layers), rows_of(network, images[one.image]))
         place = extraction.store.folder
-        (moments,) = extraction.moments
+        (moments,) = moments_at(extraction, 0)
     assert not place.exists()
     whole = Moments.of(np.concatenate([rows_of(network, image) for image in images]))
     assert moments.n == whole.n and np.allclose(moments.covariance, whole.covariance, rtol=1e-4, atol=1e-6)
@@ -211,10 +213,10 @@ def test_without_some_images_the_others_are_numbered_as_if_those_had_never_been(
         extracted(paths, [network], SMALL, careful) as whole,
         extracted(rest, [network], SMALL, careful) as few,
     ):
-        trimmed = without(whole, left_out)
+        trimmed = whole.without(left_out)
         for (ours, row), (theirs, same) in zip(numbered(trimmed), numbered(few), strict=True):
             assert ours == theirs and np.array_equal(row, same)
         hashes = ([(image.image, image.sha256) for image in one.images] for one in (trimmed, few))
         assert next(hashes) == next(hashes)
-        for one, other in zip(trimmed.moments, few.moments, strict=True):
+        for one, other in zip(moments_at(trimmed, 0), moments_at(few, 0), strict=True):
             assert one.n == other.n and np.allclose(one.M2, other.M2, rtol=1e-9)

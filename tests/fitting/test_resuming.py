@@ -21,9 +21,8 @@ from small_detector import vials
 
 from mhpatchcore import Config, Detector, Execution, UserError
 from mhpatchcore.config import CHOICES
-from mhpatchcore.fitting import banking, describing, extraction
+from mhpatchcore.fitting import banking, extraction
 from mhpatchcore.fitting.storekeeping import entries_of, in_use_since, opened_store, trimmed
-from mhpatchcore.fitting.trees import Tree
 from mhpatchcore.runtime.store import Store, entry_key
 
 SMALL = Config(augment="none", sizes=64, K=80, m_c=40, layers=("block2", "block4"), chunk_images=2)
@@ -54,10 +53,10 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What was worked out, and not found in the store."""
     steps: list[str] = []
     for module, name in (
-        (describing, "load_image"),
-        (extraction, "moments_of"),
-        (banking, "_summary"),
-        (Tree, "kept"),
+        (extraction, "load_image"),
+        (banking, "moments_of"),
+        (banking.BankTree, "leaf"),
+        (banking.BankTree, "close"),
     ):
         monkeypatch.setattr(module, name, _counted(getattr(module, name), name, steps))
     return steps
@@ -96,7 +95,7 @@ def test_other_settings_do_without_the_network_and_without_what_they_share(
     fewer = SMALL.with_changes(K=60)  # which takes as much of every chunk
     assert_same_model(Detector.fit(folder, fewer, execution=execution), Detector.fit(folder, fewer))
     kept = done[: done.index("load_image")]
-    assert set(kept) == {"kept"}, "nodes are closed anew, over the same summaries"
+    assert set(kept) == {"close"}, "nodes are closed anew, over the same summaries"
     for change in ({"shrinkage": 0.5}, {"constructor": "tree"}, {"m_c": 30}, {"local": 3}):
         done.clear()
         Detector.fit(folder, SMALL.with_changes(**change), execution=execution)

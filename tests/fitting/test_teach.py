@@ -67,6 +67,17 @@ def test_what_looks_like_a_known_defect_is_rejected_below_the_threshold(taught: 
     assert forgetful.score(defects("low_fill", 201, 1)[0]).verdict == "passed"
 
 
+@pytest.mark.parametrize(("least_score", "another"), [(1000.0, "passed"), (0.0, "rejected")])
+def test_a_part_that_scores_lower_than_all_kept_patches_is_rejected_only_as_a_copy(
+    taught: Detector, least_score: float, another: str
+) -> None:
+    """Nothing is known of how like a defect good parts are that score so low."""
+    lenient = taught.calibrated(threshold=500)
+    vars(lenient.runtime)["likeness_limits"] = (0.9, least_score)
+    results = lenient.score([*defects("low_fill", 201, 1), *defects("low_fill", 304, 1)])
+    assert [one.verdict for one in results] == ["rejected", another]
+
+
 def test_a_defect_unlike_the_known_ones_is_unknown(plain: Detector) -> None:
     """Rows that depart from normal the other way name nothing."""
     far = plain.taught(defects("scratch", 200, 1), name="scratch")

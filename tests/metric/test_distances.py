@@ -8,7 +8,6 @@ import pytest
 from mhpatchcore.metric.distances import (
     distances_to_nearest,
     least_columns,
-    nearest_rows,
     neighbour_table,
     search_queries,
     search_targets,
@@ -37,26 +36,9 @@ def test_all_distances_are_those_of_brute_force(n: int, K: int, k: int) -> None:
     assert np.allclose(search_queries(z) @ search_targets(bank).T, brute_force(z, bank), rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize(("n", "K", "k"), [(1, 1, 1), (2500, 40, 5), (300, 500, 70)])
-def test_nearest_rows_are_those_of_brute_force(n: int, K: int, k: int) -> None:
-    z, bank = gaussian(n, k), gaussian(K, k, seed=1)
-    index, distance = nearest_rows(z, bank)
-    exact = brute_force(z, bank)
-    assert np.allclose(distance, exact.min(axis=1), rtol=1e-4, atol=1e-5)
-    assert np.allclose(exact[np.arange(n), index], exact.min(axis=1), rtol=1e-4, atol=1e-5)
-    assert np.mean(index == exact.argmin(axis=1)) > 0.999
-
-
-def test_ties_go_to_the_first_row() -> None:
-    bank = np.repeat(np.arange(20, dtype=np.float32), 2)[:, None]
-    index, distance = nearest_rows(bank, bank)
-    assert index.tolist() == [i - i % 2 for i in range(40)]
-    assert not distance.any()
-
-
 def test_rounding_makes_no_distance_negative() -> None:
     far = 1000 + gaussian(200, 30)
-    assert nearest_rows(far, far)[1].min() >= 0
+    assert distances_to_nearest(far, far).min() >= 0
     assert squared_distances(far, far).min() >= 0
     assert distances_to_nearest(far, far).min() >= 0
 

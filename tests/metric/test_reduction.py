@@ -14,24 +14,18 @@ from made_up_descriptors import exact, sample, squared_distances
 
 from mhpatchcore.metric.moments import Moments
 from mhpatchcore.metric.reduction import (
-    IncrementalPca,
     Reduction,
     no_reduction,
     principal_directions,
     reduce_by,
-    reduce_by_correlation,
     reduce_by_ipca,
     retained_dimension,
 )
 from mhpatchcore.metric.whitening import fit_whitening
 
 
-def incremental(u: np.ndarray, batch: int) -> IncrementalPca:
-    """Fed in pieces of any size."""
-    pca = IncrementalPca(u.shape[1])
-    for start in range(0, len(u), batch):
-        pca.add(u[start : start + batch])
-    return pca
+def pieces(u: np.ndarray, batch: int) -> list[np.ndarray]:
+    return [u[start : start + batch] for start in range(0, len(u), batch)]
 
 
 @settings(max_examples=100, deadline=None)
@@ -84,7 +78,7 @@ def test_pca_and_ipca_agree(n: int, batch: int, components: int | None) -> None:
     d, u = 10, sample(n, 10, seed=1)
     moments = Moments.of(u)
     ours = reduce_by(moments, None, components)
-    theirs = reduce_by_ipca(incremental(u, batch), None, components)
+    theirs = reduce_by_ipca(pieces(u, batch), None, components)
     assert ours.W.shape == theirs.W.shape == (d, components or d)
     assert np.allclose(ours.W @ ours.W.T, theirs.W @ theirs.W.T, atol=1e-6)
     distances = [
@@ -95,7 +89,7 @@ def test_pca_and_ipca_agree(n: int, batch: int, components: int | None) -> None:
 
 def test_pca_and_ipca_keep_the_same_number_by_variance() -> None:
     u = sample(300, 10, seed=2)
-    theirs = reduce_by_ipca(incremental(u, 50), 0.95, None)
+    theirs = reduce_by_ipca(pieces(u, 50), 0.95, None)
     assert reduce_by(Moments.of(u), 0.95).W.shape == theirs.W.shape
 
 
@@ -115,16 +109,16 @@ def test_scikit_learn_uses_one_thread_though_its_blas_is_loaded_late() -> None:
     script = """
 from threadpoolctl import threadpool_info
 from mhpatchcore.runtime.parallel import one_blas_thread
-from mhpatchcore.metric.reduction import IncrementalPca
+from mhpatchcore.metric.reduction import reduce_by_ipca
 import numpy as np
 with one_blas_thread():
-    pca = IncrementalPca(4)
-    fit = pca.pca.partial_fit
     def threads():
         return {one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas"}
     seen = []
-    pca.pca.partial_fit = lambda rows: seen.append(threads()) or fit(rows)
-    pca.add(np.random.default_rng(0).normal(size=(9, 4)))
+    from sklearn.decomposition import IncrementalPCA
+    fit = IncrementalPCA.partial_fit
+    IncrementalPCA.partial_fit = lambda pca, rows: seen.append(threads()) or fit(pca, rows)
+    reduce_by_ipca([np.random.default_rng(0).normal(size=(9, 4))], None, None)
 assert seen == [{1}], seen
 assert threads() == {2}, threads()
 """
@@ -135,7 +129,7 @@ assert threads() == {2}, threads()
 def test_channels_at_unit_spread_are_reduced_alike_whatever_their_units() -> None:
     u = np.random.default_rng(3).normal(size=(400, 12)) @ np.random.default_rng(4).normal(size=(12, 12))
     units = np.array([1e4, 1, 1e-3, 1, 1, 50, 1, 1, 1, 1, 1, 1])
-    plain, scaled = (reduce_by_correlation(Moments.of(rows), 0.9, None) for rows in (u, u * units))
+    plain, scaled = (reduce_by(Moments.of(rows), 0.9, unit_spread=True) for rows in (u, u * units))
     np.testing.assert_allclose(scaled.variances, plain.variances)
     np.testing.assert_allclose(np.abs(scaled.W * units[:, None]), np.abs(plain.W), rtol=1e-6)
     assert plain.W.shape[1] > 5 > reduce_by(Moments.of(u * units), 0.9).W.shape[1] == 1
@@ -147,4 +141,4 @@ def test_channels_at_unit_spread_are_reduced_alike_whatever_their_units() -> Non
 def test_a_constant_channel_has_no_say_in_the_correlation() -> None:
     u = np.random.default_rng(5).normal(size=(50, 4))
     u[:, 2] = 7
-    assert not reduce_by_correlation(Moments.of(u), 1.0, None).W[2].any()
+    assert not reduce_by(Moments.of(u), 1.0, unit_spread=True).W[2].any()

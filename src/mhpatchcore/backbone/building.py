@@ -9,9 +9,10 @@ import os
 from collections import UserDict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
+from typing import NamedTuple
 
 from mhpatchcore.backbone import efficientnet_lite, resnet, vit
 from mhpatchcore.backbone.descriptors import descriptor_model
@@ -115,11 +116,12 @@ def build_graph(
             tensor,
             shape,
         ) in architecture.shapes.items():  # names alone do not tell the networks of a family apart
-            found = tensors[tensor].shape[: len(shape)]
-            if found != shape:
+            if tensors[tensor].shape[: len(shape)] != shape:
+                found, own = (
+                    " × ".join(map(str, one[: len(shape)])) for one in (tensors[tensor].shape, shape)
+                )
                 raise WeightsError(
-                    f"the weights' tensor '{tensor}' is of {_times(found)} where {name} has {_times(shape)}: "
-                    "they are for another network"
+                    f"the weights' tensor '{tensor}' is of {found} where {name} has {own}: they are for another network"
                 )
         image = graph.normalised_image(*size, architecture.mean, architecture.std)
         maps = architecture.build(graph, tensors, image, size, layers)
@@ -133,10 +135,6 @@ def build_graph(
     if unknown:
         raise UserError(f"{name} has no layer '{unknown[0]}'; it has: {', '.join(maps)}")
     return descriptor_model(graph, [maps[layer] for layer in layers], descriptor, pool)
-
-
-def _times(shape: Sequence[int]) -> str:
-    return " × ".join(map(str, shape))
 
 
 class _ReadOnce(UserDict[str, Array]):
@@ -158,8 +156,7 @@ class _ReadOnce(UserDict[str, Array]):
         return [name for name in unread if not name.endswith("num_batches_tracked")]
 
 
-@dataclass(frozen=True)
-class Weights:
+class Weights(NamedTuple):
     """A verified file of weights, its hash, and where it came from in words."""
 
     path: Path

@@ -49,7 +49,7 @@ def descriptor_model(
     halves = [graph.cast(layer.name, HALF) for layer in local]
     shapes = tuple((layer.channels, layer.height, layer.width) for layer in local)
     outputs = {f"{LOCAL}{i}": (halves[i], ("N", *shape)) for i, shape in enumerate(shapes)}
-    return graph.model(outputs, HALF), shapes
+    return graph.model(outputs, dict.fromkeys(outputs, HALF)), shapes
 
 
 def _local_mean(graph: Graph, layer: FeatureMap) -> FeatureMap:

@@ -69,7 +69,7 @@ def _block(graph: Graph, state: State, name: str, x: str, stride: int, residual:
     if f"{name}._expand_conv.weight" in state:
         y = graph.relu6(graph.conv_bn(y, state, f"{name}._expand_conv", f"{name}._bn0", EPS))
     conv, channels = f"{name}._depthwise_conv", state[f"{name}._depthwise_conv.weight"].shape[0]
-    y = graph.conv_bn(y, state, conv, f"{name}._bn1", EPS, stride, padding="same", groups=channels)
+    y = graph.conv_bn(y, state, conv, f"{name}._bn1", EPS, stride=stride, padding="same", groups=channels)
     y = graph.conv_bn(graph.relu6(y), state, f"{name}._project_conv", f"{name}._bn2", EPS)
     return graph.add(x, y) if residual else y
 

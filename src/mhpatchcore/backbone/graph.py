@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
-from onnx import TensorProto, compose, helper, numpy_helper
+from onnx import AttributeProto, TensorProto, compose, helper, numpy_helper
 
 from mhpatchcore.runtime.arrays import Array
 
@@ -144,22 +144,12 @@ class Graph:
         how = {"kernel_shape": list(weight.shape[2:]), "strides": [stride, stride], "group": groups}
         return self.node("Conv", inputs, **how, **edges)
 
-    def conv_bn(
-        self,
-        x: str,
-        state: State,
-        conv: str,
-        bn: str,
-        eps: float,
-        stride: int = 1,
-        padding: int | str = 0,
-        groups: int = 1,
-    ) -> str:
+    def conv_bn(self, x: str, state: State, conv: str, bn: str, eps: float, **how: Any) -> str:
         """conv∘bn as one convolution: weights w·γ/√(σ²+ε), bias β − μ·γ/√(σ²+ε)."""
         scale = state[f"{bn}.weight"] / np.sqrt(state[f"{bn}.running_var"].astype(np.float64) + eps)
         weight = state[f"{conv}.weight"] * scale[:, None, None, None]
         bias = state[f"{bn}.bias"] - state[f"{bn}.running_mean"] * scale
-        return self.conv(x, weight, bias, stride, padding, groups)
+        return self.conv(x, weight, bias, **how)
 
     def relu(self, x: str) -> str:
         return self.node("Relu", [x])
@@ -192,15 +182,11 @@ class Graph:
         return self.node("Resize", [x, "", "", self.integers(height, width)], axes=[2, 3], **how)
 
     def model(
-        self,
-        outputs: Mapping[str, tuple[str, Shape]],
-        kind: int = FLOAT,
-        kinds: Mapping[str, int] | None = None,
-        metadata: Mapping[str, str] | None = None,
+        self, outputs: Mapping[str, tuple[str, Shape]], kinds: Mapping[str, int] = {}, **metadata: str
     ) -> bytes:
         """The finished model, holding only what is needed for its outputs: {name: (tensor, shape)}.
 
-        They are of one type, or each of that in `kinds`.
+        They are float32, or of the type in `kinds`.
         """
         results = {tensor for tensor, _ in outputs.values()}
         nodes = _needed_nodes(self.nodes, results)
@@ -208,15 +194,14 @@ class Graph:
         constants = [tensor for tensor in self.initializers if tensor.name in used]
         nodes += [helper.make_node("Identity", [tensor], [name]) for name, (tensor, _) in outputs.items()]
         described = [
-            helper.make_tensor_value_info(name, (kinds or {}).get(name, kind), list(shape))
+            helper.make_tensor_value_info(name, kinds.get(name, FLOAT), list(shape))
             for name, (_, shape) in outputs.items()
         ]
         graph = helper.make_graph(nodes, self.name, self.inputs, described)
         opsets = [helper.make_opsetid(domain, version) for domain, version in self.opsets.items()]
         model = helper.make_model(graph, opset_imports=opsets, ir_version=self.ir_version)
-        helper.set_model_props(model, dict(metadata or {}))
+        helper.set_model_props(model, metadata)
         model.graph.initializer.extend(constants)  # last, because each step before would copy all weights
-        onnx.checker.check_model(model)
         return bytes(model.SerializeToString())
 
 
@@ -297,7 +282,9 @@ def _rename_reads(node: Any, names: Mapping[str, str]) -> None:
 
 def _within(node: Any) -> list[Any]:
     """The nodes in the branches of an If or Loop."""
-    branches = [graph for attribute in node.attribute for graph in (attribute.g, *attribute.graphs)]
+    kinds = (AttributeProto.GRAPH, AttributeProto.GRAPHS)
+    attributes = (attribute for attribute in node.attribute if attribute.type in kinds)
+    branches = [graph for attribute in attributes for graph in (attribute.g, *attribute.graphs)]
     return [inner for branch in branches for inner in branch.node]
 
 

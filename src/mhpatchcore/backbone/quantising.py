@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -57,13 +57,14 @@ def quantised(backbone: Backbone, views: Iterable[Array]) -> Backbone:
     silent_onnx_runtime()
     from onnxruntime import quantization as q
 
-    model = onnx.load_model_from_string(backbone.graph)
+    model, name = onnx.load_model_from_string(backbone.graph), backbone.info.name
     if _multiplies_matrices(model):
-        raise UserError(f"{backbone.info.name} has few convolutions to quantise: use `precision=fp32`")
-    tail = _tail(model)
-    with tempfile.TemporaryDirectory(prefix="mhpatchcore-int8-") as folder, _no_advice():
-        path = Path(folder) / "int8.onnx"
-        try:
+        raise UserError(f"{name} has few convolutions to quantise: use `precision=fp32`")
+    before = logging.root.manager.disable
+    logging.disable(max(before, logging.WARNING))  # it advises to preprocess a graph that needs no view
+    try:
+        with tempfile.TemporaryDirectory(prefix="mhpatchcore-int8-") as folder:
+            path = Path(folder) / "int8.onnx"
             q.quantize_static(
                 model,
                 path,
@@ -74,13 +75,13 @@ def quantised(backbone: Backbone, views: Iterable[Array]) -> Backbone:
                 activation_type=q.QuantType.QUInt8,
                 weight_type=q.QuantType.QInt8,
                 op_types_to_quantize=OPERATORS,
-                nodes_to_exclude=tail,
+                nodes_to_exclude=_tail(model),
             )
-        except (ValueError, RuntimeError, KeyError) as error:
-            raise UserError(
-                f"{backbone.info.name} cannot be quantised ({error}); use `precision=fp32`"
-            ) from error
-        model = onnx.load(path)
+            model = onnx.load(path)
+    except (ValueError, RuntimeError, KeyError) as error:
+        raise UserError(f"{name} cannot be quantised ({error}); use `precision=fp32`") from error
+    finally:
+        logging.disable(before)
     give_back()
     return Backbone(replace(backbone.info, precision="int8"), model.SerializeToString(), backbone.threads)
 
@@ -112,18 +113,5 @@ class _Feed:
 def _readable(images: Sequence[ImageLike], view: View, roi: Roi | None) -> Iterator[Array]:
     """Views of the images that can be read: whether one that cannot be read matters is for the fit to say."""
     for image in images:
-        try:
+        with suppress(ImageError):
             yield middle_view(image, view, roi)
-        except ImageError:
-            continue
-
-
-@contextmanager
-def _no_advice() -> Iterator[None]:
-    """The quantiser advises on the root logger to preprocess a graph that needs no view."""
-    before = logging.root.manager.disable
-    logging.disable(max(before, logging.WARNING))
-    try:
-        yield
-    finally:
-        logging.disable(before)

@@ -48,7 +48,6 @@ _CONSTANTS: dict[str, Callable[[], Any]] = {
 
 _LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
 _WRAPPERS = ("state_dict", "model")
-_MOST_DIMENSIONS = 32
 # Tensors may share a storage or repeat its values by a zero stride, which lets a small file ask for any
 # amount of memory; real checkpoints stay near 1, half precision near 2.
 _LARGEST_GROWTH = 8
@@ -258,8 +257,8 @@ def _unpickle(file: IO[bytes], storages: dict[str, _Storage]) -> Any:
             case "MARK":
                 below.append(stack)
                 stack = []
-            case "TUPLE1" | "TUPLE2" | "TUPLE3":
-                size = int(opcode.name[-1])
+            case "TUPLE1" | "TUPLE2" | "TUPLE3" as name:
+                size = int(name[-1])
                 stack[-size:] = [tuple(stack[-size:])]
             case "TUPLE":
                 items, stack = stack, below.pop()
@@ -340,6 +339,6 @@ def _built(builder: Any, arguments: Any) -> Any:
         case _Global("torch._utils._rebuild_tensor_v2"), (_Storage(), int(), tuple(), tuple(), *_):
             storage, offset, shape, strides = arguments[:4]
             counts = all(isinstance(n, int) and n >= 0 for n in (offset, *shape, *strides))
-            if counts and len(shape) == len(strides) <= _MOST_DIMENSIONS:
+            if counts and len(shape) == len(strides):
                 return _Tensor(storage, offset, shape, strides)
     raise ValueError("a tensor is described in an unknown way")

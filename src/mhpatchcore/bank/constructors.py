@@ -6,22 +6,95 @@ always-full again only where one pass leaves it short of K; the others once.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields
 from functools import partial
+from typing import Any, Self
 
 import numpy as np
 
 from mhpatchcore.bank.farthest_first import FIRST, Start, farthest_first
-from mhpatchcore.bank.patches import CENTROID, Growth, Patches, Stream
 from mhpatchcore.config import Config
 from mhpatchcore.metric.distances import distances_to_nearest
-from mhpatchcore.runtime.arrays import Floats
-from mhpatchcore.runtime.parallel import late_blas_limited
+from mhpatchcore.runtime.arrays import Array, Floats, Indices
+from mhpatchcore.runtime.parallel import late_blas_limited, ordered_map, tree_nodes
 
+CENTROID = -1  # in place of the image, where a row is not a single patch
 FAN_IN = 4  # of the always-full tree
 BATCH = 256  # by which scikit-learn sets the size of the sample that k-means starts from
 
-joined = Patches.concat
+
+@dataclass(frozen=True, eq=False)
+class Patches:
+    """n patches: whitened rows z (n, k) and origin (n, 4) = image, view, row, column."""
+
+    z: Floats
+    origin: Indices
+
+    def __len__(self) -> int:
+        return len(self.z)
+
+    @property
+    def arrays(self) -> dict[str, Array]:
+        """All that is known of the patches, by name."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    def take(self, rows: Array) -> Self:
+        return type(self)(**{name: array[rows] for name, array in self.arrays.items()})
+
+    @classmethod
+    def concat(cls, parts: Sequence[Self]) -> Self:
+        if len(parts) == 1:
+            return parts[0]
+        columns = [part.arrays for part in parts]
+        return type(parts[0])(**{name: np.concatenate([one[name] for one in columns]) for name in columns[0]})
+
+    def merge(self, other: Self) -> Self:
+        return self.concat([self, other])
+
+
+Selection = Callable[..., Patches]
+
+
+@dataclass(frozen=True, eq=False)
+class Stream:
+    """Chunks of patches, which can be read again: those in memory, or what `read` gives of each.
+
+    `earlier` are the banks of models that are to grow: rows which stand for patches that cannot be read any more.
+    """
+
+    chunks: Sequence[Any]
+    workers: int = 1
+    earlier: tuple[Patches, ...] = ()
+    read: Callable[[Any], Patches] = lambda chunk: chunk
+
+    def patches(self) -> Iterator[Patches]:
+        """Those of every chunk, in order."""
+        return ordered_map(self.read, self.chunks, self.workers)
+
+    def nodes(
+        self, fan_in: int, leaf: Selection, close: Selection, against: Patches | None = None
+    ) -> list[Patches]:
+        """What remains of a tree of fixed shape over all chunks, the largest nodes first.
+
+        `leaf(patches)`, or `leaf(patches, against)` where there is a bank to compare with, is a node, and every
+        `fan_in` nodes that are joined and closed, `close(patches, workers=n)`, make one. Both are module-level
+        functions, or partials of them with plain numbers.
+        """
+        bank = () if against is None else (against,)
+        leaves = ordered_map(lambda chunk: leaf(self.read(chunk), *bank), self.chunks, self.workers)
+        return tree_nodes(leaves, fan_in, Patches.merge, partial(close, workers=self.workers))
+
+    def selected(self, chosen: int, size: int) -> None:
+        """Hears how far a long selection is."""
+
+
+def grid_origin(images: Sequence[int], grid: tuple[int, int], view: int = 0) -> Indices:
+    """Origins (len(images)·h·w, 4) of all patches of one view of these images, in row-major order."""
+    height, width = grid
+    image, row, column = np.meshgrid(images, np.arange(height), np.arange(width), indexing="ij")
+    columns = [image.ravel(), np.full(image.size, view), row.ravel(), column.ravel()]
+    return np.stack(columns, axis=1).astype(np.int32)
 
 
 def build_bank(stream: Stream, config: Config, patches: int) -> Patches:
@@ -49,13 +122,9 @@ def tree(stream: Stream, K: int, m_c: int, start: Start = FIRST) -> Patches:
     A binary counter whose every node holds at most m_c rows. What remains of it at the end is reduced once more, to at
     most K rows; it is short of K whenever few nodes remain.
     """
-    return reduced(joined([*stream.earlier, *_counter(stream, m_c, start)]), K, start, stream.workers)
-
-
-def _counter(stream: Stream, m_c: int, start: Start) -> list[Patches]:
-    """The nodes that remain when all chunks have been merged."""
     summarised = partial(reduced, size=m_c, start=start)
-    return stream.nodes(Growth(2, summarised, summarised))
+    nodes = stream.nodes(2, summarised, summarised)
+    return reduced(Patches.concat([*stream.earlier, *nodes]), K, start, stream.workers)
 
 
 def reduced(patches: Patches, size: int, start: Start = FIRST, workers: int = 1) -> Patches:
@@ -71,23 +140,23 @@ def always_full(stream: Stream, K: int, m_c: int, start: Start = FIRST) -> Patch
     m_c where few chunks have to fill K. If the bank still ends short of K (chunks with many duplicates), further passes
     add the rows farthest from it, until none is left.
     """
-    local = max(m_c, -(-2 * K // max(stream.chunks, 1)))
+    local = max(m_c, -(-2 * K // max(len(stream.chunks), 1)))
     at_most = partial(_at_most, K=K, start=start)
 
     def grow(leaf: partial[Patches], against: Patches | None = None) -> list[Patches]:
         """The tree over the stream as one node of at most K rows; none where there are no chunks."""
-        nodes = stream.nodes(Growth(FAN_IN, leaf, at_most, against))
-        return [at_most(joined(nodes), workers=stream.workers)] if nodes else []
+        nodes = stream.nodes(FAN_IN, leaf, at_most, against)
+        return [at_most(Patches.concat(nodes), workers=stream.workers)] if nodes else []
 
     nodes = grow(partial(reduced, size=local, start=start))
-    bank = at_most(joined([*stream.earlier, *nodes]), workers=stream.workers)
+    bank = at_most(Patches.concat([*stream.earlier, *nodes]), workers=stream.workers)
     while len(bank) < K and stream.chunks:
         free = K - len(bank)
         (found,) = grow(partial(uncovered, size=free), bank)
         further = uncovered(found, bank, free)
         if len(further) == 0:
             break
-        bank = joined([bank, further])
+        bank = Patches.concat([bank, further])
     return bank
 
 
@@ -123,33 +192,19 @@ def geores(
 
     The paper leaves q open; the authors' release takes q = K.
     """
-    K0, Kt = split_budget(K, alpha)
-    nodes = [*stream.earlier, *_counter(stream, m_c, start)]
-    provisional, main = (reduced(joined(nodes), size, start, stream.workers) for size in (K, K0))
+    K0 = min(K - 1, max(1, round(alpha * K)))
+    summarised = partial(reduced, size=m_c, start=start)
+    nodes = [*stream.earlier, *stream.nodes(2, summarised, summarised)]
+    provisional, main = (reduced(Patches.concat(nodes), size, start, stream.workers) for size in (K, K0))
     local = partial(_local_residuals, q=q or K)
     earlier = [local(patches, provisional) for patches in stream.earlier]
-    found = stream.nodes(Growth(2, local, partial(_largest, q=q or K), against=provisional))
-    T_q = _largest(joined([*earlier, *found]), q or K)
-    tail = T_q.take(farthest_first(T_q.z, Kt, covered=main.z))
-    return completed(joined([main, tail]), joined(nodes), K)
-
-
-def split_budget(K: int, alpha: float) -> tuple[int, int]:
-    """K₀ and K_t = K − K₀, both positive.
-
-    >>> split_budget(1000, 0.95), split_budget(2, 0.99)
-    ((950, 50), (1, 1))
-    """
-    K0 = min(K - 1, max(1, round(alpha * K)))
-    return K0, K - K0
-
-
-def completed(chosen: Patches, pool: Patches, K: int) -> Patches:
-    """Π_K: `chosen` without duplicates, filled up from the pool farthest-first, at most K rows."""
+    found = stream.nodes(2, local, partial(_largest, q=q or K), provisional)
+    T_q = _largest(Patches.concat([*earlier, *found]), q or K)
+    tail = T_q.take(farthest_first(T_q.z, K - K0, covered=main.z))
+    chosen, pool = Patches.concat([main, tail]), Patches.concat(nodes)
     _, first = np.unique(chosen.origin, axis=0, return_index=True)
     bank = chosen.take(np.sort(first)[:K])
-    fill = farthest_first(pool.z, K - len(bank), covered=bank.z)
-    return joined([bank, pool.take(fill)])
+    return Patches.concat([bank, pool.take(farthest_first(pool.z, K - len(bank), covered=bank.z))])
 
 
 def _local_residuals(chunk: Patches, provisional: Patches, q: int) -> Candidates:
@@ -176,10 +231,10 @@ def offline_greedy(
     K rows, or a `fraction` of all `patches` (those of the stream, where not given). The original takes two shortcuts:
     it chooses in 128 random directions (`projection`), and starts at `random`.
     """
-    pool = joined([*stream.earlier, *stream.patches()])
+    pool = Patches.concat([*stream.earlier, *stream.patches()])
     size = K if K is not None else max(1, int((patches or len(pool)) * (fraction or 0.1)))
     z = pool.z if projection is None else pool.z @ random_directions(pool.z.shape[1], projection, start.seed)
-    return pool.take(farthest_first(z, size, start.of(z), None, stream.workers, stream.select_progress))
+    return pool.take(farthest_first(z, size, start.of(z), None, stream.workers, stream.selected))
 
 
 def random_directions(dim: int, size: int, seed: int) -> Floats:

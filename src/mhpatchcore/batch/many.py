@@ -23,7 +23,7 @@ from mhpatchcore.batch.scoring import read_record
 from mhpatchcore.config import Config
 from mhpatchcore.detector import Detector
 from mhpatchcore.errors import ImageWarning, ModelFileError, UserError, in_one_line
-from mhpatchcore.fitting.execution import Execution, Executor, Threads, silent
+from mhpatchcore.fitting.execution import Execution, Executor, silent
 from mhpatchcore.inputs.datasets import GOOD
 from mhpatchcore.inputs.files import absolute_name, states_of
 from mhpatchcore.inputs.places import SUFFIXES, suffix_of
@@ -113,8 +113,8 @@ def products_in(folder: str | Path) -> list[Product]:
 
 def fit_products(recipe: Recipe, products: Sequence[Product], executor: Executor) -> Iterator[Fitted]:
     """Fit every product, and tell each when it is done, in their order."""
-    if isinstance(executor, Threads):  # one after the other, on all cores
-        recipe, executor = replace(recipe, workers=executor.workers), Threads(1)
+    executor, workers = executor.for_large_tasks()
+    recipe = replace(recipe, workers=workers)
     executor.check(None, next((one for product in products for one in _first_image(product)), None), silent)
     for one in executor.map(partial(_fit_product, recipe), products):
         if one.error is None and not url_of(one.model) and not Path(one.model).is_file():

@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 
 from mhpatchcore.detector import Detector
 from mhpatchcore.errors import ImageError, ModelFileError, UserError
-from mhpatchcore.fitting.execution import Executor, Threads, silent
-from mhpatchcore.fitting.tasks import cut
+from mhpatchcore.fitting.execution import Executor, silent
+from mhpatchcore.fitting.trees import cut
 from mhpatchcore.inputs.files import absolute_name, states_of
 from mhpatchcore.inputs.sources import ImageLike, content_hash, fetched
 from mhpatchcore.model.file import from_bytes, read_file
@@ -97,8 +97,8 @@ def score_batch(
         return Job(absolute_name(image), *places)
 
     parts = cut([job(image) for image in images], PART)
-    if isinstance(executor, Threads):  # one part after the other, on all cores
-        batch, executor = replace(batch, threads=executor.workers), Threads(1)
+    executor, threads = executor.for_large_tasks()
+    batch = replace(batch, threads=threads)
     executor.check(None, parts[0][0].source if parts else None, silent)
     record = {"layout": LAYOUT, "model": batch.sha256, "images": len(images), "parts": len(parts)}
     _begin(batch.out, record)

@@ -42,6 +42,14 @@ def main() -> None:
     except UserError as error:
         print(f"error: {with_flags(str(error))}", file=sys.stderr)
         sys.exit(error.exit_code)
+    except ModuleNotFoundError as error:
+        if str(error.name).startswith("mhpatchcore"):
+            raise
+        print(
+            f"error: this takes {error.name}, which is not installed: pip install mhpatchcore",
+            file=sys.stderr,
+        )
+        sys.exit(UserError.exit_code)
     except (KeyboardInterrupt, SystemExit) as end:
         # typer turns Ctrl-C and a closed pipe into exit codes, silently
         if isinstance(end.__context__, BrokenPipeError):

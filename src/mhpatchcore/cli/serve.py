@@ -56,9 +56,8 @@ def serve(
     """
     try:
         from mhpatchcore.deploy.record import Keeping, Record, beside
-        from mhpatchcore.deploy.serve.app import create_app
+        from mhpatchcore.deploy.serve.app import create_app, log_to_stderr, run
         from mhpatchcore.deploy.serve.pool import Limits
-        from mhpatchcore.deploy.serve.running import log_to_stderr, run
     except ModuleNotFoundError as error:
         if str(error.name).startswith("mhpatchcore"):
             raise
@@ -71,7 +70,7 @@ def serve(
         warn("everybody in the network may ask this service, and change its models")
     sizes = {"max_bytes": max_bytes, "max_json": max_json, "max_pixels": max_pixels}
     chosen = {} if workers is None else {"workers": workers}
-    limits = Limits(queue=queue, timeout=timeout, receiving_bytes=4 * max_bytes, **sizes, **chosen)
+    limits = Limits(queue=queue, timeout=timeout, **sizes, **chosen)
     log_to_stderr(log_format, log_level)
     keeping = Keeping(keep_days, keep_rows, keep_images, keep_images_size)
     file = record or beside(models[0])

@@ -11,11 +11,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from functools import partial
 from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
@@ -52,8 +51,7 @@ INPUT_KINDS = {
 KINDS = {"score": FLOAT, "p_value": FLOAT, "verdict": INT32, "map": FLOAT, "mask": UINT8}
 
 
-@dataclass(frozen=True)
-class Exported:
+class Exported(NamedTuple):
     """An exported file: its input's type and channels, and the size of its map and mask."""
 
     path: Path
@@ -65,7 +63,7 @@ class Exported:
     width: int
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self) | {"path": str(self.path)}
+        return self._asdict() | {"path": str(self.path)}
 
 
 def export_onnx(model: Model, path: str | Path, model_sha256: str | None = None) -> Exported:
@@ -103,7 +101,9 @@ def onnx_bytes(model: Model, model_sha256: str | None = None) -> bytes:
         "mask": (mask, (height, width)),
     }
     sha256 = model_sha256 or hashlib.sha256(to_bytes(model)).hexdigest()
-    return graph.model(outputs, kinds=KINDS, metadata=_metadata(model, sha256))
+    content = graph.model(outputs, KINDS, **_metadata(model, sha256))
+    onnx.checker.check_model(content)
+    return content
 
 
 def _check(config: Config) -> None:

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import json
 import logging
-import queue
 import sqlite3
 import tempfile
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import islice
@@ -107,23 +107,23 @@ class Record:
     def __init__(self, path: Path, keeping: Keeping | None = None) -> None:
         self.path, self._keeping = path, keeping or Keeping()
         self.lost, self.problem = 0, ""
-        self._waiting: queue.Queue[Entry | None] = queue.Queue(MOST_WAITING)
-        self._batch: list[Entry] = []  # what is being written
-        self._ending = threading.Event()
+        self._waiting: deque[Entry] = deque()
+        self._some, self._ending = threading.Event(), threading.Event()
         _made(path).close()
         self._thread = threading.Thread(target=self._write, name="record", daemon=True)
         self._thread.start()
 
     @property
     def waiting(self) -> int:
-        return self._waiting.qsize()
+        return len(self._waiting)
 
     def add(self, answer: Answer, image: bytes | None) -> None:
-        keeps = self._keeping.wants_image(answer) and self.waiting < IMAGES_WAITING
-        try:
-            self._waiting.put_nowait((answer, image if keeps else None))
-        except queue.Full:
+        if self.waiting >= MOST_WAITING:
             self._lose(1)
+            return
+        keeps = self._keeping.wants_image(answer) and self.waiting < IMAGES_WAITING
+        self._waiting.append((answer, image if keeps else None))
+        self._some.set()
 
     def newest(self, most: int, most_bytes: int) -> list[Entry]:
         """The last parts, the oldest first, with their images where they were kept, up to so many bytes."""
@@ -141,44 +141,37 @@ class Record:
     def close(self) -> None:
         """Write what is left, and end."""
         self._ending.set()
-        with suppress(queue.Full):
-            self._waiting.put_nowait(None)  # wakes the thread up
+        self._some.set()
         self._thread.join(CLOSING)
-        if self._thread.is_alive():
-            self._lose_all()
+        self._lose(self.waiting)
 
     def _write(self) -> None:
         db: sqlite3.Connection | None = None
-        while self._batch or not (self._ending.is_set() and self._waiting.empty()):
-            if not self._batch:
-                self._batch = [one for one in (self._waiting.get(), *self._drained(AT_ONCE - 1)) if one]
-            try:
-                if db is None or not self.path.exists():
-                    db = _made(self.path)
-                _add(db, self._batch, self._keeping)
-                self._batch, self.problem = [], ""
-            except (sqlite3.Error, UserError) as error:
-                if not self.problem:
-                    log.error("verdicts cannot be recorded now, and wait: %s", error)
-                self.problem, db = str(error), None
-                if self._ending.is_set():
-                    self._lose_all()
-                    return
-                self._ending.wait(AGAIN)
-            except Exception:  # one batch must not end the record
-                log.exception("verdicts cannot be recorded")
-                self._lose(len(self._batch))
-                self._batch = []
+        while self.waiting or not self._ending.is_set():
+            self._some.wait()
+            self._some.clear()
+            while self.waiting:
+                batch = [self._waiting[i] for i in range(min(self.waiting, AT_ONCE))]
+                try:
+                    if db is None or not self.path.exists():
+                        db = _made(self.path)
+                    _add(db, batch, self._keeping)
+                    self.problem = ""
+                except (sqlite3.Error, UserError) as error:
+                    if not self.problem:
+                        log.error("verdicts cannot be recorded now, and wait: %s", error)
+                    self.problem, db = str(error), None
+                    if self._ending.is_set():
+                        return
+                    self._ending.wait(AGAIN)
+                    continue
+                except Exception:  # one batch must not end the record
+                    log.exception("verdicts cannot be recorded")
+                    self._lose(len(batch))
+                for _ in batch:
+                    self._waiting.popleft()
         if db is not None:
             db.close()
-
-    def _drained(self, most: int) -> Iterator[Entry | None]:
-        with suppress(queue.Empty):
-            for _ in range(most):
-                yield self._waiting.get_nowait()
-
-    def _lose_all(self) -> None:
-        self._lose(len(self._batch) + sum(one is not None for one in self._drained(MOST_WAITING)))
 
     def _lose(self, n: int) -> None:
         if n and not self.lost:

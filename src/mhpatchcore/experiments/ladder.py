@@ -84,17 +84,17 @@ def _series(rows: Sequence[Row], value: Value) -> list[Series]:
 def ladder_table(rows: Sequence[Row]) -> Table:
     """One block per subset size: AUROC, peak RAM, fit time, latency; best of each block in bold."""
     lines = []
-    for n in sorted({row["n_train"] for row in _fitted(rows)}):
-        block = [row for row in _fitted(rows) if row["n_train"] == n]
+    for size in sorted({row["n_train"] for row in _fitted(rows)}):
+        block = [row for row in _fitted(rows) if row["n_train"] == size]
         names = [name for name in _presets(rows) if any(row["preset"] == name for row in block)]
         columns = [entries for _, entries in marked_lines(block, names, MEASURES)]
         lines += [
-            (f"{n} · {title_of(name)}", entries)
+            (f"{size} · {title_of(name)}", entries)
             for name, entries in zip(names, zip(*columns, strict=True), strict=True)
         ]
-    n_star = closest_in_ram(rows)
-    match = f"n* = {n_star}: with so many images offline PatchCore comes nearest to the stream's memory with all. "
-    note = COSTS if n_star is None else match + COSTS
+    n = closest_in_ram(rows)
+    match = f"n* = {n}: with so many images offline PatchCore comes nearest to the stream's memory with all. "
+    note = COSTS if n is None else match + COSTS
     return Table("Subset ladder", tuple(measure.label for measure in MEASURES), tuple(lines), note)
 
 

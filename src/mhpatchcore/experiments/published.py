@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from importlib.resources import files
+from math import isfinite
 from operator import itemgetter
 from typing import Any
 
-from mhpatchcore.evaluation.metrics import macro_average
+import numpy as np
+
 from mhpatchcore.experiments.showing import Entry, Row, Table, plain_entries, signed
 from mhpatchcore.presets import PAPER, PRESETS
+from mhpatchcore.runtime.arrays import Doubles
 
-Pair = tuple[float, float]  # published and measured
 Value = Callable[[Row], float | None]
 GB = 1e9
 
@@ -96,31 +98,21 @@ def _reproduced(
     rows: Sequence[Row], preset: str, values: Sequence[tuple[str, Value, str]], detailed: bool
 ) -> Iterator[tuple[str, tuple[Entry, ...]]]:
     """A line for each data set, and one for the means over those that match."""
-    known: list[list[Pair | None]] = []
+    known: list[Doubles] = []
     for row in sorted((row for row in rows if row["preset"] == preset), key=itemgetter("dataset")):
-        pairs = [
-            _pair(published_value(row["dataset"], preset, name), value(row)) for name, value, _ in values
-        ]
-        if any(pairs):
+        figures = [(published_value(row["dataset"], preset, name), value(row)) for name, value, _ in values]
+        pairs = np.array(figures, np.float64)  # published and measured; NaN is unknown
+        if np.isfinite(pairs).all(axis=1).any():
             known.append(pairs)
             if detailed:
                 yield f"{title_of(preset)} · {row['dataset']}", _compared(pairs)
     if len(known) > 1:
-        means = [
-            (macro_average(one[0] for one in every if one), macro_average(one[1] for one in every if one))
-            if all(every)
-            else None
-            for every in zip(*known, strict=True)
-        ]
-        yield f"{title_of(preset)} · mean of {len(known)}", _compared(means)
+        yield f"{title_of(preset)} · mean of {len(known)}", _compared(np.mean(known, axis=0))
 
 
-def _pair(published: float | None, measured: float | None) -> Pair | None:
-    return None if published is None or measured is None else (published, measured)
-
-
-def _compared(pairs: Sequence[Pair | None]) -> tuple[Entry, ...]:
+def _compared(pairs: Doubles) -> tuple[Entry, ...]:
     texts: list[str] = []
-    for pair in pairs:
-        texts += [f"{pair[0]:.3f}", f"{pair[1]:.3f}", signed(pair[1] - pair[0])] if pair else ["–"] * 3
+    for published, measured in pairs.tolist():
+        known = isfinite(published) and isfinite(measured)
+        texts += [f"{published:.3f}", f"{measured:.3f}", signed(measured - published)] if known else ["–"] * 3
     return plain_entries(texts)

@@ -7,7 +7,7 @@ earlier       images that are gone, by the patches that decided their scores (`d
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -20,11 +20,12 @@ from mhpatchcore.calibration.deciding_patches import NOT_LEARNT, DecidingPatches
 from mhpatchcore.calibration.threshold import MOST_DECIDING, Calibration, both_methods, calibrate
 from mhpatchcore.config import Config
 from mhpatchcore.fitting.execution import Execution
-from mhpatchcore.fitting.extraction import Extraction, calibration_shares, duplicate_groups
+from mhpatchcore.fitting.extraction import Extraction
 from mhpatchcore.inputs.regions import AreaOfEach
 from mhpatchcore.inputs.sources import spread
 from mhpatchcore.inputs.views import views_of
-from mhpatchcore.model.value import Scale
+from mhpatchcore.model.duplicates import SIDE, near_duplicate_groups
+from mhpatchcore.model.value import Model, Scale
 from mhpatchcore.runtime.arrays import Array, Floats, Indices
 from mhpatchcore.runtime.parallel import ordered_map
 from mhpatchcore.runtime.store import Store
@@ -45,6 +46,7 @@ from mhpatchcore.scoring.score import (
 )
 
 RUNNER_UP = 1e-6
+HELD_OUT_SHARE = 0.2
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,24 +71,6 @@ def banked(scale: Scale, config: Config) -> ScaleBank:
     return ScaleBank(scale.head(config), scale.raw, scale.origin)
 
 
-def scored_images(
-    store: Store,
-    banks: Sequence[ScaleBank],
-    images: Sequence[StoredImage],
-    groups: Indices | None,
-    execution: Execution,
-) -> Iterator[ScoredImage | None]:
-    """Stored images against the bank; with `groups` without the rows of their own group of near-duplicates.
-
-    None for an image where no other rows are left.
-    """
-    rows = [_row_groups(bank, groups) for bank in banks]
-    heads = tuple(put_head(store, bank.head.head_graph, of) for bank, of in zip(banks, rows, strict=True))
-    wanted = [(image, None if groups is None else int(groups[image.image])) for image in images]
-    rule = Rule.of([bank.head for bank in banks])
-    yield from execution.runs_on.map(partial(_scored_image, store, heads, rule), wanted)
-
-
 def _row_groups(bank: ScaleBank, groups: Indices | None) -> Indices:
     """The group (K,) of the image that each bank row comes from; that of a centroid is its own."""
     images = bank.origin[:, 0]
@@ -102,8 +86,8 @@ def _scored_image(
         return None
     every = _Views.of([one for views in scales for one in views], rule)
     found = [_deciding(store, every, scale, stored) for scale, stored in enumerate(image.scales)]
-    cells, rows = zip(*found, strict=True)
-    deciding = DecidingPatches(NOT_LEARNT if group is None else image.image, image.size, cells, rows)
+    own = NOT_LEARNT if group is None else image.image
+    deciding = DecidingPatches(own, image.size, *zip(*found, strict=True))
     return ScoredImage(every.score, every.peak, deciding)
 
 
@@ -122,10 +106,10 @@ class _Views:
 
     @staticmethod
     def of(views: Sequence[ScoredView], rule: Rule) -> _Views:
-        judged = [rule.view(one.scale, one.where, one.inside, one.scored.judged) for one in views]
-        nearest = [
-            replace(view, distances=one.scored.nearest) for view, one in zip(judged, views, strict=True)
-        ]
+        judged, nearest = (
+            [rule.view(one.scale, one.where, one.inside, getattr(one.scored, name)) for one in views]
+            for name in ("judged", "nearest")
+        )
         scores = [one.scored.score for one in views]
         if are_plain(judged):
             return _Views(judged, nearest, combined_score(rule.score, scores, judged), combined_peak(nearest))
@@ -188,16 +172,14 @@ def rescored_images(
     pairs = [(one, place) for one, place in zip(found, tail, strict=True) if one is not None]
     if not pairs:
         return []
-    score, peak = (
-        float(np.median([getattr(one, name) / max(before[place], 1e-12) for one, place in pairs]))
-        for name, before in (("score", calibration.scores), ("peak", calibration.peaks))
-    )
-    others = [
-        ScoredImage(score * float(calibration.scores[place]), peak * float(calibration.peaks[place]), None)
-        for place in places
-        if place >= len(calibration.deciding)
-    ]
-    return [*(one for one, _ in pairs), *others]
+    before = {"score": calibration.scores, "peak": calibration.peaks}
+    change = {
+        name: float(np.median([getattr(one, name) / max(values[place], 1e-12) for one, place in pairs]))
+        for name, values in before.items()
+    }
+    others = [place for place in places if place >= len(calibration.deciding)]
+    scaled = ({name: change[name] * float(values[i]) for name, values in before.items()} for i in others)
+    return [*(one for one, _ in pairs), *(ScoredImage(**both, deciding=None) for both in scaled)]
 
 
 def _rescored(
@@ -232,7 +214,6 @@ def _rescored(
 
 
 def calibrated_by(images: Sequence[ScoredImage], config: Config, methods: Sequence[str]) -> Calibration:
-    """The calibration of these images."""
     scores, peaks, deciding = (
         [getattr(one, name) for one in images] for name in ("score", "peak", "deciding")
     )
@@ -260,13 +241,45 @@ def calibration_of(extraction: Extraction, banks: Sequence[ScaleBank]) -> Calibr
         every = extraction.learnt if crossing else extraction.held_out
         candidates = one_of_each(every, groups, execution)
         wanted = [candidates[i] for i in spread(len(candidates), shares[-1] if crossing else len(candidates))]
-        images += scored_with_progress(
-            extraction.store, banks, wanted, groups if crossing else None, execution
-        )
+        images += scored_images(extraction.store, banks, wanted, groups if crossing else None, execution)
         methods += [config.calibration] if wanted else []
     by_hand = {one.calibration.by_hand for one in previous}
     calibration = calibrated_by(images, config, methods)
     return replace(calibration, by_hand=by_hand.pop()) if len(by_hand) == 1 else calibration
+
+
+def held_out_images(new: Sequence[int], config: Config, previous: Sequence[Model]) -> tuple[int, ...]:
+    """Of the new images those that are not learnt from but kept for the threshold, evenly spread."""
+    if config.calibration != "held-out" or len(new) < 2:
+        return ()
+    most = calibration_shares(config, previous, len(new))[-1]
+    return tuple(new[i] for i in spread(len(new), min(most, max(1, round(HELD_OUT_SHARE * len(new))))))
+
+
+def calibration_shares(config: Config, previous: Sequence[Model], new: int) -> list[int]:
+    """How many calibration images each model contributes, and last the new images: in proportion to what was learnt.
+
+    So a few parts that came back from the line weigh in the threshold as they do among all images. A model without
+    deciding patches cannot contribute.
+    """
+    images = [*(one.n_learnt if one.calibration.deciding else 0 for one in previous), new]
+    known = [*(one.calibration.n for one in previous), new]
+    room = max(config.calibration_images, *known[:-1]) if previous else config.calibration_images
+    share = min([room / max(sum(images), 1), *(n / of for n, of in zip(known, images, strict=True) if of)])
+    return [round(share * n) for n in images]
+
+
+def duplicate_groups(extraction: Extraction, previous: Sequence[Model]) -> Indices:
+    """Which images are near-duplicates of each other: a number for each image of the whole model."""
+    first = sum(len(one.hashes) for one in previous)
+    new = sorted(extraction.images, key=lambda one: one.image)
+    numbers = [*range(first), *(one.image for one in new)]
+    known = np.concatenate([np.empty((0, SIDE**2), np.float16), *(one.thumbnails for one in previous)])
+    fresh = [one.thumbnail for one in new]
+    found = near_duplicate_groups(np.concatenate([known, np.array(fresh).reshape(-1, SIDE**2)]))
+    groups = np.arange(max(numbers, default=-1) + 1)
+    groups[numbers] = np.array(numbers)[found]
+    return groups
 
 
 def one_of_each(images: Sequence[StoredImage], groups: Indices, execution: Execution) -> list[StoredImage]:
@@ -281,25 +294,27 @@ def one_of_each(images: Sequence[StoredImage], groups: Indices, execution: Execu
     return kept
 
 
-def scored_with_progress(
+def scored_images(
     store: Store,
     banks: Sequence[ScaleBank],
-    wanted: Sequence[StoredImage],
+    images: Sequence[StoredImage],
     groups: Indices | None,
     execution: Execution,
 ) -> list[ScoredImage]:
-    images: list[ScoredImage] = []
-    with execution.phase("calibrate", len(wanted)) as advance:
-        for done, one in enumerate(scored_images(store, banks, wanted, groups, execution), start=1):
-            if one is not None:
-                images.append(one)
-            if done % MOST_DECIDING == 0:
-                images = _without_needless_patches(images)
-            advance(done)
-    return images
+    """Stored images against the bank; with `groups` without the rows of their own group of near-duplicates.
 
-
-def _without_needless_patches(images: Sequence[ScoredImage]) -> list[ScoredImage]:
-    """The images, of which only those keep their deciding patches that may make the threshold: memory stays flat."""
-    least = sorted((one.score for one in images), reverse=True)[:MOST_DECIDING][-1] if images else 0.0
-    return [one if one.score >= least else replace(one, deciding=None) for one in images]
+    Images for which no other rows are left are passed over.
+    """
+    rows = [_row_groups(bank, groups) for bank in banks]
+    heads = tuple(put_head(store, bank.head.head_graph, of) for bank, of in zip(banks, rows, strict=True))
+    wanted = [(image, None if groups is None else int(groups[image.image])) for image in images]
+    task = partial(_scored_image, store, heads, Rule.of([bank.head for bank in banks]))
+    found: list[ScoredImage] = []
+    results = execution.track("calibrate", execution.runs_on.map(task, wanted), len(wanted))
+    for done, one in enumerate(results, start=1):
+        found += [one] if one is not None else []
+        if found and done % MOST_DECIDING == 0:
+            # only those keep their deciding patches that may make the threshold: memory stays flat
+            least = sorted((one.score for one in found), reverse=True)[:MOST_DECIDING][-1]
+            found = [one if one.score >= least else replace(one, deciding=None) for one in found]
+    return found

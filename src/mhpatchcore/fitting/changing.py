@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from functools import reduce
-from itertools import chain, count
+from itertools import chain, combinations, count
 from pathlib import Path
 
 import numpy as np
@@ -21,15 +21,14 @@ from mhpatchcore.config import Config
 from mhpatchcore.errors import ImageError, UserError, in_one_line
 from mhpatchcore.fitting.budget import within_budget
 from mhpatchcore.fitting.calibrating import (
-    ScoredImage,
     banked,
     calibrated_by,
+    duplicate_groups,
     one_of_each,
-    scored_with_progress,
+    scored_images,
 )
 from mhpatchcore.fitting.execution import Execution
-from mhpatchcore.fitting.extraction import duplicate_groups, extracted
-from mhpatchcore.fitting.fit import gather_normals, grow
+from mhpatchcore.fitting.fit import extracted, gather_normals, learn
 from mhpatchcore.inputs.sources import ImageLike, Images
 from mhpatchcore.model.duplicates import near_duplicates
 from mhpatchcore.model.history import OtherProductError, differ, event, in_order
@@ -61,13 +60,13 @@ def updated(
     images = given.images
     networks = [replace(scale.backbone, threads=1) for scale in model.scales]
     execution = within_budget(execution, networks, model.config, images)
-    previous = [model]
-    fitted = grow(images, networks, model.config, execution, previous, representative=not returned)
-    total = model.n_learnt + fitted.learnt
-    happened = event("update", given.source, fitted.learnt, total, model.config.false_alarm)
-    names = distinct_names(given.names, model.images, Path(given.source).name)
-    images_now, history = (*model.images, *names), (*model.history, happened)
-    return fitted.model(model.config, images_now, history, model.excluded, model.product, model.defects)
+    names = (*model.images, *distinct_names(given.names, model.images, Path(given.source).name))
+    with extracted(images, networks, model.config, execution, [model], not returned) as extraction:
+        grown = learn(extraction, networks, names)
+    learnt = grown.n_learnt - model.n_learnt
+    happened = event("update", given.source, learnt, grown.n_learnt, model.config.false_alarm)
+    kept = {name: getattr(model, name) for name in ("excluded", "product", "defects")}
+    return replace(grown, history=(*model.history, happened), **kept)
 
 
 def check_can_grow(config: Config) -> None:
@@ -110,28 +109,28 @@ def merged(models: Sequence[Model], labels: Sequence[str] = ()) -> Model:
     if len(models) < 2:
         raise UserError("merging takes at least two models")
     order = sorted(range(len(models)), key=lambda i: _rank(models[i]))
-    labels = [labels[i] for i in order] if labels else [f"model {i + 1}" for i in range(len(order))]
-    ordered = [(models[i], label) for i, label in zip(order, labels, strict=True)]
+    ordered = [(models[i], labels[i] if labels else f"model {at}") for at, i in enumerate(order, start=1)]
     first, _ = ordered[0]
     check_can_grow(first.config)
-    for i, (one, label) in enumerate(ordered):
-        for other, other_label in ordered[i + 1 :]:
-            _check_alike(one, other, label, other_label)
+    for (one, label), (other, other_label) in combinations(ordered, 2):
+        _check_alike(one, other, label, other_label)
     images: tuple[str, ...] = ()
     previous = []
     for one, label in ordered:
         previous.append(one.numbered_from(len(images)))
         images += distinct_names(one.images, images, label)
     networks = [replace(scale.backbone, threads=1) for scale in first.scales]
-    fitted = grow([], networks, first.config, Execution(), previous)
-    total = sum(one.n_learnt for one, _ in ordered)
-    source = ", ".join(sorted(labels))
-    happened = event("merge", source, 0, total, first.config.false_alarm)
-    history = (*in_order([one.history for one, _ in ordered]), happened)
-    excluded = tuple(name for one, _ in ordered for name in one.excluded)
-    product = next((one.product for one, _ in ordered if one.product), "")
-    defects = reduce(KnownDefects.together, (one.defects for one, _ in ordered))
-    return fitted.model(first.config, images, history, excluded, product, defects)
+    with extracted([], networks, first.config, Execution(), previous) as extraction:
+        model = learn(extraction, networks, images)
+    source = ", ".join(sorted(label for _, label in ordered))
+    happened = event("merge", source, 0, model.n_learnt, first.config.false_alarm)
+    return replace(
+        model,
+        history=(*in_order([one.history for one in previous]), happened),
+        excluded=tuple(name for one in previous for name in one.excluded),
+        product=next((one.product for one in previous if one.product), ""),
+        defects=reduce(KnownDefects.together, (one.defects for one in previous)),
+    )
 
 
 def _rank(model: Model) -> tuple[int, str]:
@@ -143,28 +142,24 @@ def _rank(model: Model) -> tuple[int, str]:
 
 def _check_alike(one: Model, other: Model, label: str, other_label: str) -> None:
     """Refuse models that do not measure in the same way, or that have images in common."""
-    pair, both = f"{label} and {other_label}", (one, other)
+    pair = f"{label} and {other_label}"
     if differ(one.product, other.product):
         raise OtherProductError(
             f"{pair} are of different products, {in_one_line(one.product)} and {in_one_line(other.product)}: merge "
             "models of one product; a fit gives them their name (`name=NAME`)"
         )
-    infos = [model.scales[0].backbone.info for model in both]
-    same = {f"backbone's {name}": [getattr(info, name) for info in infos] for name in OF_THE_BACKBONE}
-    names = (field.name for field in fields(Config) if field.name not in DECIDED_BY_THE_GRAPH)
-    same |= {name: [getattr(model.config, name) for model in both] for name in names}
-    graphs = [[scale.backbone.graph_sha256[:12] for scale in model.scales] for model in both]
-    for what, (ours, theirs) in (same | {"backbone's graph": graphs}).items():
-        if ours != theirs:
+    theirs = _measured_by(other)
+    for what, ours in _measured_by(one).items():
+        if ours != theirs[what]:
             cure = (
                 "calibrate one of them" if what == "false_alarm" else "fit one of them again like the other"
             )
             raise UserError(
-                f"{pair} cannot be merged: {what} is {_shown(ours)} in the one and {_shown(theirs)} in the other; "
-                f"{cure} first"
+                f"{pair} cannot be merged: {what} is {_shown(ours)} in the one and {_shown(theirs[what])} in the "
+                f"other; {cure} first"
             )
     # images that could not be read have no hash
-    thumbnails = (model.thumbnails[[bool(hash_) for hash_ in model.hashes]] for model in both)
+    thumbnails = (model.thumbnails[[bool(hash_) for hash_ in model.hashes]] for model in (one, other))
     shared = len(near_duplicates(*thumbnails)) / max(len(one.images), 1)
     if ({*one.hashes} & {*other.hashes}) - {""} or shared > MOST_SHARED:
         raise UserError(
@@ -173,8 +168,20 @@ def _check_alike(one: Model, other: Model, label: str, other_label: str) -> None
         )
 
 
+def _measured_by(model: Model) -> dict[str, object]:
+    """All that models which are merged have in common, by its name."""
+    info = model.scales[0].backbone.info
+    backbone = {f"backbone's {name}": getattr(info, name) for name in OF_THE_BACKBONE}
+    names = (field.name for field in fields(Config) if field.name not in DECIDED_BY_THE_GRAPH)
+    settings = {name: getattr(model.config, name) for name in names}
+    return {
+        **backbone,
+        **settings,
+        "backbone's graph": [one.backbone.graph_sha256[:12] for one in model.scales],
+    }
+
+
 def _shown(value: object) -> str:
-    """A setting in a message: sizes as they are given."""
     return ", ".join(map(str, value)) or "none" if isinstance(value, list | tuple) else str(value)
 
 
@@ -217,16 +224,11 @@ def _held_out_calibration(
     with extracted(images, networks, all_learnt, execution, [model]) as extraction:
         banks = [banked(scale, model.config) for scale in model.scales]
         wanted = one_of_each(extraction.learnt, duplicate_groups(extraction, ()), execution)
-        scored = scored_with_progress(extraction.store, banks, wanted, None, execution)
+        scored = scored_images(extraction.store, banks, wanted, None, execution)
     if not scored:
         raise ImageError("none of the images could be read: check the folder")
-    scored = scored if known is None else _without_known(scored, known, execution)
-    return calibrated_by(scored, model.config, ["held-out"])
-
-
-def _without_known(scored: list[ScoredImage], known: Calibration, execution: Execution) -> list[ScoredImage]:
-    """Images that were not added before: the same model gives the same image the same two numbers."""
-    pairs = set(zip(known.scores.tolist(), known.peaks.tolist(), strict=True))
+    # the same model gives the same image the same two numbers
+    pairs = set(zip(known.scores.tolist(), known.peaks.tolist(), strict=True)) if known else set()
     new = [one for one in scored if (float(np.float32(one.score)), float(np.float32(one.peak))) not in pairs]
     if not new:
         raise UserError("the threshold counts all of these images already: give images that are new to it")
@@ -234,4 +236,4 @@ def _without_known(scored: list[ScoredImage], known: Calibration, execution: Exe
         execution.warn(
             f"{len(scored) - len(new)} of {len(scored)} images count in the threshold already: left out"
         )
-    return new
+    return calibrated_by(new, model.config, ["held-out"])

@@ -1,21 +1,29 @@
-"""Checks of the training images: which stand apart from the rest, and how well the bank covers their patches.
+"""What a fit finds out about its images: which stand apart, how well the bank covers them, whether copies help.
 
-A bad part among the good ones would teach the bank its defect.
-
-Each patch is compared with bank rows of other images. Two photos of one defect would vouch for each other, so the
-image that comes nearest to a patch does not count either:
+**Suspicion.** A bad part among the good ones would teach the bank its defect. Each patch is compared with bank rows of
+other images. Two photos of one defect would vouch for each other, so the image that comes nearest to a patch does not
+count either:
 
     a₂(u) = min { ‖z(u) − m‖² : m from neither u's own image nor the one with the nearest such row }
 
 An image's suspicion is the maximum of its smoothed map of a₂, the way `map-max` scores an image.
-Coverage is what is left of the distance of all patches to their nearest row.
+**Coverage** is what is left of the distance of all patches to their nearest row.
+
+**Turned copies** are learnt where they are as normal as the images themselves. Every image is compared with the others,
+by the patches that are farthest from them and so decide its score:
+
+    r = mean over images of Σ min(a, aₜ) / Σ a
+
+with a the squared distance of such a patch to the others as they are, and aₜ to their turned copies. Where parts lie
+anywhere, or are alike from all sides, copies come much nearer (castings: r = 0.5). Where all lie in one way they do
+not (r = 1), and learning them would excuse parts that are turned.
 """
 
 from __future__ import annotations
 
 from bisect import bisect
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
 from typing import Any, NamedTuple
@@ -23,13 +31,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mhpatchcore.backbone.stored import StoredImage, stored_inside, stored_maps, views_at
-from mhpatchcore.bank.patches import Patches
-from mhpatchcore.config import parse_share
+from mhpatchcore.bank.constructors import Patches
+from mhpatchcore.config import Config, parse_share
 from mhpatchcore.errors import UserError
+from mhpatchcore.fitting.banking import load_patches, metric_at, put_metric, put_patches, whitened
 from mhpatchcore.fitting.calibrating import ScaleBank
-from mhpatchcore.fitting.extraction import Extraction
-from mhpatchcore.fitting.tasks import cut, images_at_once, load_patches, put_metric, put_patches, whitened
-from mhpatchcore.inputs.sources import ImageLike
+from mhpatchcore.fitting.extraction import Extraction, images_at_once
+from mhpatchcore.fitting.trees import cut
+from mhpatchcore.inputs.sources import ImageLike, spread
+from mhpatchcore.inputs.views import AUTO, EVERY_TURN, PLAIN, TURNS
 from mhpatchcore.metric.distances import distances_to_nearest
 from mhpatchcore.runtime.arrays import Floats, Indices
 from mhpatchcore.runtime.store import Store
@@ -40,6 +50,12 @@ from mhpatchcore.scoring.score import Rule, combined_peak, layers_feed, load_hea
 LARGEST_SHARE = 0.5
 SHOWN = 24
 LEVELS = (0.5, 0.9, 0.99, 1.0)  # quantiles of the coverage
+
+MOST_IMAGES = 32  # more of them show by themselves what is normal, and copies take many times as long
+COMPARED = 8  # images, each with all others
+DECIDING = 0.05  # of an image's patches
+WORTH_IT = 0.95  # r up to which copies are learnt
+CLEARLY = 0.95  # by which flips come nearer than rotations, which are interpolated: a mirrored part may be a bad one
 
 
 @dataclass(frozen=True)
@@ -66,11 +82,6 @@ class ImageChecks:
                 f"what to exclude is a number of images or a share of them, such as 5 or 5 %, not {self.exclude}"
             )
 
-    @property
-    def ranks(self) -> bool:
-        """Whether the images must be put in order."""
-        return self.rank or self.exclude > 0
-
     def to_exclude(self, n: int) -> int:
         """How many of n images are to be left out; never more than half of them.
 
@@ -83,6 +94,20 @@ class ImageChecks:
                 f"cannot leave {count} of {n} images out as suspicious: at most half, or they are the normal ones"
             )
         return count
+
+
+def parse_exclusion(text: str) -> int | float:
+    """A number of images, or a share of them.
+
+    >>> parse_exclusion("10"), parse_exclusion("5%"), parse_exclusion("0.05")
+    (10, 0.05, 0.05)
+    """
+    try:
+        return parse_share(text) if "%" in text or "." in text else int(text)
+    except ValueError:
+        raise UserError(
+            f"`exclude_suspicious=N` takes a number of images or a share, for example 10 or 5%, not '{text}'"
+        ) from None
 
 
 class Ranked(NamedTuple):
@@ -108,12 +133,8 @@ class Suspect:
     views: tuple[ViewScores, ...] | None = None
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "image": self.name,
-            "score": self.score,
-            "times_typical": self.times_typical,
-            "excluded": self.excluded,
-        }
+        shown = {name: getattr(self, name) for name in ("score", "times_typical", "excluded")}
+        return {"image": self.name, **shown}
 
 
 def rank_images(extraction: Extraction, banks: Sequence[ScaleBank]) -> list[Ranked]:
@@ -133,10 +154,7 @@ def rank_images(extraction: Extraction, banks: Sequence[ScaleBank]) -> list[Rank
 
 
 def _stands_apart(store: Store, heads: tuple[str, ...], rule: Rule, image: StoredImage) -> Ranked | None:
-    """a₂ of an image's patches in all its views, and its suspicion; None where the bank knows no other image.
-
-    Where it knows but one other image, that one is heard.
-    """
+    """a₂ of an image's patches in all its views, and its suspicion; None where the bank knows no other image."""
     found = []
     for scale, (views, key) in enumerate(zip(image.scales, heads, strict=True)):
         session, images = load_head(store, key)
@@ -153,9 +171,11 @@ def _stands_apart(store: Store, heads: tuple[str, ...], rule: Rule, image: Store
 
 
 def second_image(distances: Floats, images: Indices) -> Floats:
-    """The least of the distances (K, n) to rows of images (K,), without the image that comes nearest: (n,)."""
-    nearest = distances.argmin(axis=0)
-    first = distances.min(axis=0)
+    """The least of the distances (K, n) to rows of images (K,), without the image that comes nearest: (n,).
+
+    Where there is but one image, that one is heard.
+    """
+    nearest, first = distances.argmin(axis=0), distances.min(axis=0)
     second = np.where(images[:, None] == images[nearest][None], EXCLUDED, distances).min(axis=0)
     least: Floats = np.maximum(np.where(second < EXCLUDED / 2, second, first), 0)
     return least
@@ -170,20 +190,6 @@ def named_suspects(
         Suspect(names[i], score, score / typical, i in excluded, images[i], views)
         for score, i, views in ranking
     )
-
-
-def parse_exclusion(text: str) -> int | float:
-    """A number of images, or a share of them.
-
-    >>> parse_exclusion("10"), parse_exclusion("5%"), parse_exclusion("0.05")
-    (10, 0.05, 0.05)
-    """
-    try:
-        return parse_share(text) if "%" in text or "." in text else int(text)
-    except ValueError:
-        raise UserError(
-            f"`exclude_suspicious=N` takes a number of images or a share, for example 10 or 5%, not '{text}'"
-        ) from None
 
 
 @dataclass(frozen=True, eq=False)
@@ -220,3 +226,81 @@ def _residuals(store: Store, metric: str, rows: str, views: int, chunk: tuple[St
     ]
     quantiles: Floats = np.quantile(np.concatenate(distances), LEVELS).astype(np.float32)
     return quantiles
+
+
+def copies_to_try(config: Config, images: int) -> str:
+    """What `auto` comes to where the number of images says it already; otherwise it stays.
+
+    Tiles are many already, and a bank of centroids does not know which image a row comes from.
+    """
+    if config.augment != AUTO:
+        return config.augment
+    if images > MOST_IMAGES or config.tiled or config.constructor == "kmeans":
+        return "none"
+    return _chosen({}) if images == 1 else AUTO
+
+
+def with_chosen_copies(extraction: Extraction) -> Extraction:
+    """What is learnt, and the settings that say so: with the copies that make normal images more alike."""
+    if extraction.config.augment != AUTO:
+        return extraction
+    chosen = _chosen(_ratios(extraction))
+    config = extraction.config.with_changes(augment=chosen)
+    learnt = tuple(image.with_turns(TURNS[chosen]) for image in extraction.learnt)
+    return replace(extraction, config=config, learnt=learnt)
+
+
+def _chosen(found: Mapping[str, float]) -> str:
+    """The copies to learn, by their r: rotations, unless flips come clearly nearer; none, where they come no nearer.
+
+    A single image has no others to compare with: rotations.
+
+    >>> [_chosen({"rotations": r, "flips": f}) for r, f in ((0.5, 0.49), (0.8, 0.7), (1.0, 0.96))]
+    ['rotations', 'flips', 'none']
+    """
+    if not found:
+        return "rotations"
+    best = "flips" if found["flips"] < CLEARLY * found["rotations"] else "rotations"
+    return best if found[best] <= WORTH_IT else "none"
+
+
+def _ratios(extraction: Extraction) -> dict[str, float]:
+    """r of every kind of copies, at the first scale; none where there is but one image."""
+    if len(extraction.learnt) < 2:
+        return {}
+    plain = tuple(image.with_turns(()) for image in extraction.learnt)
+    key = put_metric(extraction.store, metric_at(replace(extraction, learnt=plain), 0).whitening)
+    with extraction.execution.phase("augment", 1):
+        found = _turned_distances(extraction.store, key, extraction.learnt)
+    places = {name: [EVERY_TURN.index(one) for one in turns] for name, turns in TURNS.items()}
+    return {
+        name: float(np.mean([_ratio(one, turns) for one in found]))
+        for name, turns in places.items()
+        if len(turns) > 1
+    }
+
+
+def _ratio(distances: Floats, turns: Sequence[int]) -> float:
+    """What some turns, of which the first is none, leave of the sum of an image's distances (turns, m)."""
+    whole = float(distances[0].sum())
+    return float(distances[turns].min(axis=0).sum()) / whole if whole else 1.0
+
+
+def _turned_distances(store: Store, metric: str, images: Sequence[StoredImage]) -> list[Floats]:
+    """For some images the squared distances (turns, m) of their deciding patches to all other images, by turn."""
+    some = spread(len(images), COMPARED)
+    asked: dict[int, Floats] = {}
+    found: dict[int, list[Floats]] = {i: [] for i in some}
+    for turn, name in enumerate(EVERY_TURN):
+        views = [image.scales[0] if name == PLAIN else image.copies[0] for image in images]
+        shown = [[view for view in every if view.turn == turn] for every in views]
+        # a region of interest may leave nothing of a copy
+        patches = [whitened(store, metric, one).z if one else asked[some[0]][:0] for one in shown]
+        for i in some:
+            others = np.concatenate([one for j, one in enumerate(patches) if j != i])
+            near = distances_to_nearest(asked.get(i, patches[i]), others)
+            if turn == 0:
+                far = np.argsort(near, kind="stable")[-max(1, round(DECIDING * len(near))) :]
+                asked[i], near = patches[i][far], near[far]
+            found[i].append(near)
+    return [np.stack(found[i]) for i in some]

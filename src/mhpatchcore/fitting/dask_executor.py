@@ -14,7 +14,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module, metadata
 from itertools import islice
@@ -53,7 +53,9 @@ class DaskExecutor:
         return max(1, sum(threads.values()))
 
     def map(self, task: Callable[[Item], Out], items: Iterable[Item]) -> Iterator[Out]:
-        size = _items_per_task(items, self.workers)
+        count = len(items) if isinstance(items, Sequence) else 0
+        # a few tasks for every worker, none of them endless
+        size = min(MOST_ITEMS, max(1, count // (TASKS_PER_WORKER * self.workers)))
         under_way: deque[Any] = deque()
         rest = iter(items)
         try:
@@ -67,52 +69,52 @@ class DaskExecutor:
             for future in under_way:
                 future.cancel()
 
+    def for_large_tasks(self) -> tuple[DaskExecutor, int]:
+        return self, 1
+
     def _result(self, future: Any) -> list[Any]:
         from distributed import KilledWorker
 
+        again = "with the same store a new run goes on"
         try:
             found: list[Any] = future.result()
             return found
         except KilledWorker as error:
             raise UserError(
                 "workers of the cluster died again and again over one task, the last of them "
-                f"{error.last_worker.address}: give them more memory, or see their logs; with the same store "
-                "a new run goes on"
+                f"{error.last_worker.address}: give them more memory, or see their logs; {again}"
             ) from error
         except (CancelledError, OSError, TimeoutError) as error:
             if future.status == "error":  # of the task itself
                 raise
-            raise UserError(
-                f"the cluster is gone ({in_one_line(error)}): start it and try again; with the same store it goes "
-                "on"
-            ) from error
+            raise UserError(f"the cluster is gone ({in_one_line(error)}): start it again; {again}") from error
 
     def check(self, store: Store | None, image: ImageLike | None, warn: Callable[[str], None]) -> None:
         """Refuse a cluster of which some worker could not do its tasks: it sees the store and the images, or not.
 
         An image that a worker alone cannot read might be taken for a broken one, and left out.
         """
-        probe = entry_key("probe", token_hex())
-        if store is not None:
-            store.put(probe, {"x": np.zeros(1)})
+        probe, ours = entry_key("probe", token_hex()), _versions()
         name = image if isinstance(image, str | Path) else None  # others travel with their tasks
+        sha256 = ""
+        if name:
+            with suppress(ImageError):  # whether that matters is decided where it is read
+                sha256 = content_hash(name)
         try:
-            sha256 = content_hash(name) if name else ""
-        except ImageError:
-            sha256 = ""  # whether that matters is decided where it is read
-        try:
-            found = self.client.run(_problem, store, probe, name, sha256, _versions())
+            if store is not None:
+                store.put(probe, {"x": np.zeros(1)})
+            found = self.client.run(_problem, store, probe, name, sha256, ours)
         finally:
             if store is not None:
                 store.path(probe).unlink(missing_ok=True)
         if not found:
             raise UserError("the cluster has no workers: start some (`dask worker ADDRESS --nthreads 1`)")
-        for worker, (problem, versions) in sorted(found.items()):
+        for worker, (problem, theirs) in sorted(found.items()):
             if problem:
                 raise UserError(f"worker {worker} of the cluster {problem}")
-            if versions != _versions():
+            if theirs != ours:
                 warn(
-                    f"worker {worker} has {versions}, this machine {_versions()}: the last bits of the model may differ"
+                    f"worker {worker} has {theirs}, this machine {ours}: the last bits of the model may differ"
                 )
 
 
@@ -120,33 +122,26 @@ def _problem(
     store: Store | None, probe: str, image: str | Path | None, sha256: str, versions: str
 ) -> tuple[str, str]:
     """On a worker: why it could not do its tasks, if so, and its versions."""
-    ours, theirs = (text.partition(",")[0] for text in (_versions(), versions))
-    if ours != theirs:
-        return f"has {ours}, and this machine {theirs}: install the same", _versions()
-    if store is not None and store.found(probe) is None:
-        return (
-            f"does not see the store in {store.folder}: name a folder that all workers reach (`store=FOLDER`)",
-            "",
-        )
+    problem, here = "", _versions()
+    ours, theirs = (text.partition(",")[0] for text in (here, versions))
     try:
-        if store is not None:
+        if ours != theirs:
+            problem = f"has {ours}, and this machine {theirs}: install the same"
+        elif store is not None and store.found(probe) is None:
+            where = "name a folder that all workers reach (`store=FOLDER`)"
+            problem = f"does not see the store in {store.folder}: {where}"
+        elif image and sha256 and content_hash(image) != sha256:
+            problem = f"does not see the same {image}: give images that all workers reach, by the same name"
+        elif store is not None:
             store.put(probe, {"x": np.zeros(1)})
-        if image and sha256 and content_hash(image) != sha256:
-            return f"does not see the same {image}: give images that all workers reach, by the same name", ""
     except UserError as error:
-        return f"cannot work: {error}", ""
-    return "", _versions()
+        problem = f"cannot work: {error}"
+    return problem, here
 
 
 def _versions() -> str:
     packages = [f"{name} {metadata.version(name)}" for name in ("numpy", "onnxruntime")]
     return ", ".join([f"mhpatchcore {__version__}", *packages])
-
-
-def _items_per_task(items: Iterable[Any], workers: int) -> int:
-    """How many items a task takes: a few tasks for every worker, none of them endless."""
-    count = len(items) if isinstance(items, Sequence) else 0
-    return min(MOST_ITEMS, max(1, count // (TASKS_PER_WORKER * workers)))
 
 
 def _each(task: Callable[[Item], Out], items: Sequence[Item]) -> list[Out]:
@@ -155,13 +150,9 @@ def _each(task: Callable[[Item], Out], items: Sequence[Item]) -> list[Out]:
     return [task(item) for item in items]
 
 
-def _on_stderr(message: str) -> None:
-    print(message, file=sys.stderr)
-
-
 @contextmanager
-def executor_of(address: str, tell: Callable[[str], None] = _on_stderr) -> Iterator[DaskExecutor]:
-    """The workers of a cluster; `tell` hears where its dashboard is. A local one ends with the block."""
+def executor_of(address: str) -> Iterator[DaskExecutor]:
+    """The workers of a cluster, whose dashboard is named on stderr. A local one ends with the block."""
     try:
         distributed: Any = import_module("distributed")
     except ImportError as error:
@@ -169,23 +160,19 @@ def executor_of(address: str, tell: Callable[[str], None] = _on_stderr) -> Itera
     here = re.fullmatch(r"local:([1-9]\d*)", address)
     if here is None and not re.fullmatch(r"(tcp|tls|ucx|ws|wss)://\S+", address):
         raise UserError(f"a cluster is tcp://HOST:PORT of a Dask scheduler, or local:N, not '{address}'")
-    try:
-        target: Any = address
-        if here is not None:
-            target = _local_cluster(distributed, int(here[1]))
-        client = distributed.Client(target, timeout=SECONDS, set_as_default=False)
-    except (OSError, TimeoutError, ValueError) as error:
-        raise UserError(
-            f"no Dask scheduler answers at {address} ({in_one_line(error)}): start one (`dask scheduler`), or check "
-            "the address"
-        ) from error
-    try:
-        tell(_describe(client))
+    with ExitStack() as ending:
+        try:
+            target = ending.enter_context(_local_cluster(distributed, int(here[1]))) if here else address
+            client = distributed.Client(target, timeout=SECONDS, set_as_default=False)
+        except (OSError, TimeoutError, ValueError) as error:
+            raise UserError(
+                f"no Dask scheduler answers at {address} ({in_one_line(error)}): start one (`dask scheduler`), or "
+                "check the address"
+            ) from error
+        ending.callback(client.close)
+        n, dashboard = len(client.nthreads()), client.dashboard_link or "off"
+        print(f"cluster: {n} worker{'s' * (n != 1)}, dashboard {dashboard}", file=sys.stderr)
         yield DaskExecutor(client)
-    finally:
-        client.close()
-        if here is not None:
-            target.close()
 
 
 def _local_cluster(distributed: Any, workers: int) -> Any:
@@ -201,9 +188,3 @@ def _local_cluster(distributed: Any, workers: int) -> Any:
             host="127.0.0.1",
             dashboard_address="127.0.0.1:0",
         )
-
-
-def _describe(client: Any) -> str:
-    """How large a cluster is and where its dashboard is."""
-    workers = len(client.nthreads())
-    return f"cluster: {workers} {'worker' if workers == 1 else 'workers'}, dashboard {client.dashboard_link or 'off'}"

@@ -9,8 +9,9 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from traceback import walk_stack
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from mhpatchcore.errors import ImageWarning, UserError
 from mhpatchcore.fitting.dask_executor import DaskExecutor
 from mhpatchcore.inputs.sources import ImageLike
-from mhpatchcore.runtime.costs import Costs
+from mhpatchcore.runtime.costs import Costs, Phase
 from mhpatchcore.runtime.parallel import ordered_map
 from mhpatchcore.runtime.store import Store
 from mhpatchcore.runtime.system import available_cores
@@ -46,6 +47,9 @@ class Executor(Protocol):
 
     def map(self, task: Callable[[Item], Out], items: Iterable[Item]) -> Iterator[Out]: ...
 
+    def for_large_tasks(self) -> tuple[Executor, int]:
+        """What maps tasks that can use several threads, and how many each of them may use."""
+
     def check(self, store: Store | None, image: ImageLike | None, warn: Callable[[str], None]) -> None:
         """Refuse workers that could not do their tasks, because they do not see the store or the image."""
 
@@ -59,6 +63,10 @@ class Threads:
 
     def map(self, task: Callable[[Item], Out], items: Iterable[Item]) -> Iterator[Out]:
         return ordered_map(task, items, self.workers)
+
+    def for_large_tasks(self) -> tuple[Executor, int]:
+        """One after the other, on all cores."""
+        return Threads(1), self.workers
 
     def check(self, *_: object) -> None:
         """They see what this process sees."""
@@ -132,7 +140,7 @@ class Execution:
 
     @property
     def runs_on(self) -> Executor:
-        """Where tasks run: threads, unless an executor is given."""
+        """What runs the tasks: the executor that was given, or threads."""
         return self.executor or Threads(self.workers)
 
     def on_cluster(self, client: Any) -> Execution:
@@ -140,34 +148,41 @@ class Execution:
         return replace(self, executor=DaskExecutor(client))
 
     @contextmanager
-    def phase(self, name: str, total: int) -> Iterator[Callable[[int], None]]:
-        """A phase of the work: a function to call with how many of `total` steps are done."""
-        self.progress(name, 0, total)
-        if self.telemetry is None:
-            yield lambda done: self.progress(name, done, total)
-            return
-        with self.telemetry.phase(name) as measured:
-
-            def advance(done: int) -> None:
-                measured.items = done
-                self.progress(name, done, total)
-
-            yield advance
+    def phase(self, name: str, total: int) -> Iterator[Progress]:
+        """A phase of the work, which takes `total` steps: what it costs, and how far it is."""
+        with self.telemetry.phase(name) if self.telemetry else nullcontext(Phase(name)) as cost:
+            phase = Progress(partial(self.progress, name), total, cost)
+            phase.advance(0)
+            yield phase
+            if cost.items < total:
+                phase.advance(total)
 
     def track(
         self, name: str, items: Iterable[Item], total: int, steps: Callable[[Item], int] = lambda _: 1
     ) -> Iterator[Item]:
         """A phase of the work as the items it goes through, each of which takes some of `total` steps."""
-        with self.phase(name, total) as advance:
-            yield from counted(items, advance, steps)
+        with self.phase(name, total) as phase:
+            yield from phase.over(items, steps)
 
 
-def counted(
-    items: Iterable[Item], advance: Callable[[int], None], steps: Callable[[Item], int] = lambda _: 1
-) -> Iterator[Item]:
-    """The items, while `advance` hears how many steps are done."""
-    done = 0
-    for item in items:
-        yield item
-        done += steps(item)
-        advance(done)
+@dataclass(frozen=True)
+class Progress:
+    """How far a phase is."""
+
+    report: Callable[[int, int], None]
+    total: int
+    cost: Phase
+
+    def advance(self, done: int) -> None:
+        self.cost.items = done
+        self.report(done, self.total)
+
+    def over(
+        self, items: Iterable[Item], steps: Callable[[Item], int] = lambda _: 1, of: int = 0
+    ) -> Iterator[Item]:
+        """The items, each of which takes some steps, `of` all of them together (as many as the phase, if not given)."""
+        done = 0
+        for item in items:
+            yield item
+            done += steps(item)
+            self.advance(done * self.total // of if of else done)

@@ -1,40 +1,58 @@
-"""The first pass: images become descriptors in the store, chunk by chunk, and their moments are added up by a tree."""
+"""The first pass: images become descriptors in the store, chunk by chunk.
+
+Chunks are the unit of work and of rounding. Each is computed by itself on one thread, and their results are put
+together by trees of a fixed shape, so a model does not depend on batch size, workers or where tasks run. Tasks are pure
+functions of picklable values. Descriptors never travel: tasks write them to the store and read them from there, as
+networks, metrics and scoring graphs, of which a process loads each once.
+
+An entry belongs to one image, whatever else is in the folder: it is known by the image's content, its region of
+interest, the views and the networks. An image is decoded once, for all its views. Where it has many (tiles), blocks of
+them have entries of their own, so that memory does not grow with their number; the image's entry comes last, and says
+which views there are.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from functools import cached_property, partial, reduce
-from pathlib import Path
+import json
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache, partial
+from itertools import chain, islice
+from typing import NamedTuple
 
 import numpy as np
 
-from mhpatchcore.backbone.session import Backbone
-from mhpatchcore.backbone.stored import StoredImage, StoredView, aligned, stored_maps, views_at
+from mhpatchcore.backbone.session import Backbone, BackboneInfo, current_device
+from mhpatchcore.backbone.stored import StoredImage, StoredView, inside_name, layer_name
 from mhpatchcore.config import Config
-from mhpatchcore.errors import ImageError, UserError
-from mhpatchcore.fitting import describing, tasks
-from mhpatchcore.fitting.describing import Job
+from mhpatchcore.errors import ImageError
 from mhpatchcore.fitting.execution import Execution
-from mhpatchcore.fitting.storekeeping import keep_within, opened_store
-from mhpatchcore.fitting.tasks import cut, images_at_once, turns_of
-from mhpatchcore.fitting.trees import Tree, grown
+from mhpatchcore.fitting.trees import cut
 from mhpatchcore.inputs.decode import size_of
-from mhpatchcore.inputs.files import absolute_name
-from mhpatchcore.inputs.sources import ImageLike, spread
-from mhpatchcore.inputs.views import PLAIN
-from mhpatchcore.metric.moments import Moments
-from mhpatchcore.model.duplicates import SIDE, near_duplicate_groups, near_duplicates
+from mhpatchcore.inputs.loading import LoadedImage, load_image
+from mhpatchcore.inputs.regions import Roi
+from mhpatchcore.inputs.sources import ImageLike, content_hash, fetched
+from mhpatchcore.inputs.views import (
+    AUTO,
+    EVERY_TURN,
+    PLAIN,
+    TURNS,
+    Geometry,
+    Placed,
+    Turn,
+    View,
+    whole_view,
+)
+from mhpatchcore.model.duplicates import thumbnail
 from mhpatchcore.model.value import Model
-from mhpatchcore.runtime.arrays import Array, Indices
-from mhpatchcore.runtime.parallel import one_blas_thread
-from mhpatchcore.runtime.store import Store
+from mhpatchcore.runtime.arrays import Array
+from mhpatchcore.runtime.parallel import Memoised
+from mhpatchcore.runtime.store import Store, entry_key
+from mhpatchcore.runtime.system import give_back
 
-HELD_OUT_SHARE = 0.2
-MOMENTS_FAN_IN = 16
-WORTH_KEEPING = 8  # patches for each dimension: fewer would take less room than their moments
-ScaleMoments = tuple[Moments, ...]  # of each scale; none without images
+VIEWS_PER_ENTRY = 4  # they are held while the image is
+INDEX = ("views", "where", "thumbnail", "measures")
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,73 +73,30 @@ class Extraction:
 
     @property
     def images(self) -> tuple[StoredImage, ...]:
-        """All images that could be read."""
         return *self.learnt, *self.held_out
 
-    @cached_property
-    def moments(self) -> ScaleMoments:
-        """Those of each scale, of all patches that are learnt from."""
-        return moments_over(self.store, self.learnt, self.config, self.execution)
+    def without(self, left_out: set[int]) -> Extraction:
+        """As if some images had never been there: the others are numbered and cut into chunks anew."""
+        # broken images keep their number: they are gone from the store, not from the list of names
+        learnt, held_out = (
+            tuple(
+                one.renumbered(one.image - sum(out < one.image for out in left_out))
+                for one in images
+                if one.image not in left_out
+            )
+            for images in (self.learnt, self.held_out)
+        )
+        return replace(self, learnt=learnt, held_out=held_out)
 
 
-@contextmanager
-def extracted(
-    images: Sequence[ImageLike],
-    backbones: Sequence[Backbone],
-    config: Config,
-    execution: Execution,
-    previous: Sequence[Model] = (),
-    representative: bool = True,
-) -> Iterator[Extraction]:
-    """The descriptors of all images, for as long as the block lasts; new ones are numbered behind `previous` ones.
-
-    Within the block BLAS uses one thread, as every pass of a fit needs it.
-    """
-    first = sum(len(one.hashes) for one in previous)
-    sources = dict(enumerate(images, start=first))
-    held_out = held_out_images(list(sources), config, previous) if representative else ()
-    counts = number_of_views(images, config)
-    expected = 2 * sum(n * backbone.info.stored for n, backbone in zip(counts, backbones, strict=True))
-    folder = None if execution.store is None else absolute_name(execution.store)  # the same for all workers
-    with one_blas_thread(), opened_store(folder, expected) as store:
-        try:
-            if execution.runs_on.remote:
-                sources = {i: absolute_source(source) for i, source in sources.items()}
-            execution.runs_on.check(store, sources[first] if sources else None, execution.warn)
-            extraction = extract(sources, held_out, backbones, config, execution, store)
-            extraction = replace(extraction, previous=previous, representative=representative)
-            check_unknown(extraction, sources)
-            keep_within(store, execution.store_limit, execution.warn)  # by now it is known what is needed
-            yield extraction
-            keep_within(store, execution.store_limit, execution.warn)
-        finally:
-            tasks.forget()
+def turns_of(config: Config) -> tuple[Turn, ...]:
+    """How the views of an image are turned before they are learnt; all ways, while it is to be found out."""
+    return EVERY_TURN if config.augment == AUTO else TURNS[config.augment]
 
 
-def held_out_images(new: Sequence[int], config: Config, previous: Sequence[Model]) -> tuple[int, ...]:
-    """Of the new images those that are not learnt from but kept for the threshold, evenly spread."""
-    if config.calibration != "held-out" or len(new) < 2:
-        return ()
-    most = calibration_shares(config, previous, len(new))[-1]
-    return tuple(new[i] for i in spread(len(new), min(most, max(1, round(HELD_OUT_SHARE * len(new))))))
-
-
-def calibration_shares(config: Config, previous: Sequence[Model], new: int) -> list[int]:
-    """How many calibration images each model contributes, and last the new images: in proportion to what was learnt.
-
-    So a few parts that came back from the line weigh in the threshold as they do among all images. A model without
-    deciding patches cannot contribute.
-    """
-    images = [*(one.n_learnt if one.calibration.deciding else 0 for one in previous), new]
-    known = [*(one.calibration.n for one in previous), new]
-    room = max(config.calibration_images, *known[:-1]) if previous else config.calibration_images
-    share = min([room / max(sum(images), 1), *(n / of for n, of in zip(known, images, strict=True) if of)])
-    return [round(share * n) for n in images]
-
-
-def absolute_source(source: ImageLike) -> ImageLike:
-    """An image by a name that leads to it from any working folder."""
-    return absolute_name(source) if isinstance(source, str | Path) else source
+def images_at_once(config: Config) -> int:
+    """Images of one task: a chunk of views is then full, but an image that is cut into tiles has many of its own."""
+    return 1 if config.tiled else max(1, config.chunk_images // len(turns_of(config)))
 
 
 def number_of_views(images: Sequence[ImageLike], config: Config) -> list[int]:
@@ -134,7 +109,7 @@ def number_of_views(images: Sequence[ImageLike], config: Config) -> list[int]:
 
 
 def extract(
-    sources: dict[int, ImageLike],
+    sources: Mapping[int, ImageLike],
     held_out: Collection[int],
     backbones: Sequence[Backbone],
     config: Config,
@@ -142,151 +117,207 @@ def extract(
     store: Store,
 ) -> Extraction:
     """Run the networks over everything: first over what is learnt from, then over what is held out."""
-    networks = tuple(tasks.put_network(store, backbone) for backbone in backbones)
-    job = Job(
+    networks = tuple(put_network(store, backbone) for backbone in backbones)
+    learning = Job(
         store, config.views, networks, config.roi, execution.batch, execution.skip_broken, turns_of(config)
     )
-    found: dict[bool, list[StoredImage]] = {False: [], True: []}
-    with execution.phase("extract", len(sources)) as advance:
-        done = 0
-        for is_held_out in (False, True):
-            mine = [(i, source) for i, source in sources.items() if (i in held_out) == is_held_out]
-            chunks = cut(mine, images_at_once(config))
-            task = partial(describing.describe, replace(job, turns=(PLAIN,)) if is_held_out else job)
-            for chunk, described in zip(chunks, execution.runs_on.map(task, chunks), strict=True):
-                for message in described.skipped:
-                    execution.warn(message)
-                found[is_held_out] += described.images
-                if execution.telemetry is not None:
-                    execution.telemetry.stored("extract", described.stored)
-                done += len(chunk)
-                advance(done)
-    tasks.forget_networks()
-    if sources and not (found[False] or found[True]):
+    learnt = [one for one in sources.items() if one[0] not in held_out]
+    passes = (
+        (learning, cut(learnt, images_at_once(config))),
+        (replace(learning, turns=(PLAIN,)), cut([(i, sources[i]) for i in held_out], images_at_once(config))),
+    )
+    results = chain.from_iterable(
+        zip(chunks, execution.runs_on.map(partial(describe, job), chunks), strict=True)
+        for job, chunks in passes
+    )
+    found: list[StoredImage] = []
+    for _, described in execution.track("extract", results, len(sources), lambda result: len(result[0])):
+        for message in described.skipped:
+            execution.warn(message)
+        found += described.images
+        if execution.telemetry is not None:
+            execution.telemetry.stored("extract", described.stored)
+    load_network.forget()  # only this pass needs them
+    give_back()
+    if sources and not found:
         raise ImageError("none of the images could be read: check the folder")
-    return Extraction(store, config, execution, tuple(found[False]), tuple(found[True]))
+    kept = tuple(one for one in found if one.image not in held_out)
+    return Extraction(store, config, execution, kept, tuple(one for one in found if one.image in held_out))
 
 
-def without(extraction: Extraction, left_out: set[int]) -> Extraction:
-    """As if some images had never been there: the others are numbered and cut into chunks anew."""
-    # broken images keep their number: they are gone from the store, not from the list of names
-    learnt, held_out = (
-        tuple(
-            one.renumbered(one.image - sum(out < one.image for out in left_out))
-            for one in images
-            if one.image not in left_out
-        )
-        for images in (extraction.learnt, extraction.held_out)
-    )
-    return replace(extraction, learnt=learnt, held_out=held_out)
+def put_network(store: Store, backbone: Backbone) -> str:
+    key = entry_key("network", backbone.graph_sha256, current_device())
+    info = json.dumps(backbone.info.to_json()).encode()
+    store.put(key, {"graph": np.frombuffer(backbone.graph, np.uint8), "info": np.frombuffer(info, np.uint8)})
+    return key
 
 
-def check_unknown(extraction: Extraction, sources: dict[int, ImageLike]) -> None:
-    """Refuse images that a model has learnt from: learnt twice they weigh too much, and they score too low.
+@Memoised
+def load_network(store: Store, key: str) -> Backbone:
+    entry = store.get(key)
+    info = BackboneInfo.from_json(json.loads(entry["info"].tobytes()))
+    return Backbone(info, entry["graph"].tobytes(), threads=1)
 
-    There is a warning about images that only look like learnt ones: they may be the same, saved again.
+
+@dataclass(frozen=True)
+class Job:
+    """What extraction needs: the store, and for each scale the view and the key of the network.
+
+    `batch` views of a scale go through the network together, each in all of its `turns`.
     """
-    previous, images = extraction.previous, extraction.images
-    known = {hash_ for one in previous for hash_ in one.hashes}
-    for one in images:
-        if one.sha256 in known:
-            raise UserError(
-                f"the model has learnt from {_named(sources[one.image])} already: give images that are new to it"
-            )
-    if images and previous:
-        seen = np.concatenate([one.thumbnails for one in previous])
-        alike = near_duplicates(np.stack([one.thumbnail for one in images]), seen)
-        if len(alike):
-            extraction.execution.warn(
-                f"{len(alike)} of {len(images)} images look as if the model had learnt from them already, "
-                f"for example {_named(sources[images[alike[0]].image])}"
-            )
+
+    store: Store
+    views: tuple[View, ...]
+    networks: tuple[str, ...]
+    roi: Roi | None = None
+    batch: int = 1
+    skip_broken: bool = False
+    turns: tuple[Turn, ...] = (PLAIN,)
 
 
-def duplicate_groups(extraction: Extraction, previous: Sequence[Model]) -> Indices:
-    """Which images are near-duplicates of each other: a number for each image of the whole model."""
-    first = sum(len(one.hashes) for one in previous)
-    new = sorted(extraction.images, key=lambda one: one.image)
-    numbers = [*range(first), *(one.image for one in new)]
-    known = np.concatenate([np.empty((0, SIDE**2), np.float16), *(one.thumbnails for one in previous)])
-    fresh = [one.thumbnail for one in new]
-    found = near_duplicate_groups(np.concatenate([known, np.array(fresh).reshape(-1, SIDE**2)]))
-    groups = np.arange(max(numbers, default=-1) + 1)
-    groups[numbers] = np.array(numbers)[found]
-    return groups
+class Described(NamedTuple):
+    """What came of a chunk: its images in the store, messages about those that were skipped, bytes of new entries."""
+
+    images: list[StoredImage]
+    skipped: list[str]
+    stored: int
 
 
-def _named(source: ImageLike) -> str:
-    return "a given array" if isinstance(source, np.ndarray) else str(source)
+ScaleView = tuple[int, Placed]  # a view, and the scale it is of
+Index = Mapping[str, Array]
 
 
-def moments_over(
-    store: Store, images: Sequence[StoredImage], config: Config, execution: Execution
-) -> ScaleMoments:
-    """Moments of all patches of some images, at each scale."""
-    tree = Tree(
-        store,
-        MOMENTS_FAN_IN,
-        leaf=partial(image_moments, store, config.chunk_images),
-        merge=_merged,
-        close=_as_it_is,
-        identify=_views,
-        pack=_to_arrays,
-        unpack=_from_arrays,
-        kind="moments",
-        made_by=[config.chunk_images],
-        worth=_are_worth_keeping,
-        remote=execution.runs_on.remote,
-    )
-    with execution.phase("moments", len(images)) as advance:
-        nodes = grown(tree, cut(images, images_at_once(config)), execution, advance)
-        return reduce(_merged, nodes) if nodes else ()
+class _Prepared(NamedTuple):
+    """An image on its way into the store: the last block of its views and their pixels; the others are stored."""
+
+    key: str
+    facts: Index
+    last: tuple[ScaleView, ...]
+    pixels: list[Array]
+    stored: int
 
 
-def image_moments(store: Store, block: int, images: Sequence[StoredImage]) -> ScaleMoments:
-    """Of all patches of some images, at each scale: those of a block of views after those of another."""
-    scales = (cut(views_at(scale, images), block) for scale in range(len(images[0].scales)))
-    return tuple(reduce(Moments.merge, (moments_of(store, chunk) for chunk in chunks)) for chunks in scales)
+def describe(job: Job, chunk: Sequence[tuple[int, ImageLike]]) -> Described:
+    """Numbered images → descriptors in the store; those that are there already are not made again."""
+    indices, prepared = dict[str, Index](), list[_Prepared]()
+    listed, skipped = list[tuple[int, str, str]](), list[str]()
+    for number, source in chunk:
+        try:
+            made = fetched(source)  # what has to be made is made once, for its hash and for its views
+            sha256, area = content_hash(made), job.roi.of(source) if job.roi else None
+            region = asdict(area) if area else None
+            key = entry_key("image", sha256, region, job.views, job.networks, job.turns)
+            if key not in indices:
+                found = _found_index(job.store, key)
+                if found is None:
+                    prepared.append(_prepare(job, key, load_image(made, job.views, area)))
+                    found = prepared[-1].facts
+                indices[key] = found
+            listed.append((number, key, sha256))
+        except ImageError as error:
+            if not job.skip_broken:
+                raise ImageError(f"{error} (`skip_broken=True` learns from the other images)") from error
+            skipped.append(f"skipped: {error}")
+    views = [view for one in prepared for view in one.last]
+    layers = iter(_layers(job, views, [pixels for one in prepared for pixels in one.pixels]))
+    stored = 0
+    for one in prepared:
+        entry = _entry(one.last, list(islice(layers, len(one.last))))
+        stored += one.stored + job.store.put(one.key, {**one.facts, **entry})
+    images = [_listed(number, key, sha256, indices[key], len(job.views)) for number, key, sha256 in listed]
+    return Described(images, skipped, stored)
 
 
-def moments_of(store: Store, chunk: Sequence[StoredView]) -> Moments:
-    """Of the patches of some views."""
-    if any(view.masked for view in chunk):
-        return Moments.of(aligned(store, chunk))
-    each = [stored_maps(store, view) for view in chunk]
-    return Moments.of_maps([np.stack(layers) for layers in zip(*each, strict=True)])
+def _found_index(store: Store, key: str) -> Index | None:
+    """The index of an image, if all of it is in the store, undamaged."""
+    entry = store.found(key)
+    if entry is None:
+        return None
+    blocks = range(_last_block(len(entry["views"])))
+    if any(store.found(_block_key(key, block)) is None for block in blocks):
+        return None
+    return {name: entry[name] for name in INDEX}
 
 
-def _merged(one: ScaleMoments, other: ScaleMoments) -> ScaleMoments:
-    return tuple(ours.merge(theirs) for ours, theirs in zip(one, other, strict=True))
+def _prepare(job: Job, key: str, image: LoadedImage) -> _Prepared:
+    """Store all blocks of an image's views but the last.
+
+    The index says of every view its scale, its number there, whether it is masked, its turn, and where it lies; of the
+    image its thumbnail and its measures.
+    """
+    grids = [load_network(job.store, network).info.grid for network in job.networks]
+    views = [
+        (scale, one)
+        for scale, (view, grid) in enumerate(zip(job.views, grids, strict=True))
+        for one in image.copies(view, grid, job.turns)
+    ]
+    whole = whole_view(job.views)
+    seen = image.pixels(whole, whole.geometry(*image.size))
+
+    def pixels_of(block: Sequence[ScaleView]) -> list[Array]:
+        given = ((job.views[scale], one) for scale, one in block)
+        return [
+            seen if view == whole and one.turn == PLAIN else image.shown(view, one) for view, one in given
+        ]
+
+    *blocks, last = cut(views, VIEWS_PER_ENTRY)
+    stored = 0
+    for number, block in enumerate(blocks):
+        entry = _entry(block, _layers(job, block, pixels_of(block)))
+        stored += job.store.put(_block_key(key, number), entry)
+    numbers = [
+        (scale, one.number, one.inside is not None, EVERY_TURN.index(one.turn)) for scale, one in views
+    ]
+    where = (one.where for _, one in views)
+    places = [(one.height, one.width, *one.box, *one.overlaps) for one in where]
+    arrays = (np.array(numbers, np.int32), np.array(places), thumbnail(seen), image.measures(whole, seen))
+    return _Prepared(key, dict(zip(INDEX, arrays, strict=True)), last, pixels_of(last), stored)
 
 
-def _as_it_is(moments: ScaleMoments, workers: int = 1) -> ScaleMoments:
-    return moments
+def _layers(job: Job, views: Sequence[ScaleView], pixels: Sequence[Array]) -> list[list[Array]]:
+    """What the networks say of the pixels of some views: their layers (C_l, h_l, w_l)."""
+    layers: list[list[Array]] = [[] for _ in views]
+    for scale, network in enumerate(job.networks):
+        for some in cut([i for i, one in enumerate(views) if one[0] == scale], job.batch):
+            maps = load_network(job.store, network)(np.stack([pixels[i] for i in some]))
+            for at, i in enumerate(some):
+                layers[i] = [layer[at] for layer in maps]
+    return layers
 
 
-def _views(chunk: Sequence[StoredImage]) -> object:
-    return [(view.entry, view.position) for image in chunk for view in image.every_view]
+def _entry(views: Sequence[ScaleView], layers: Sequence[Sequence[Array]]) -> dict[str, Array]:
+    entry: dict[str, Array] = {"layers": np.array([len(maps) for maps in layers])}
+    for i, ((_, view), maps) in enumerate(zip(views, layers, strict=True)):
+        entry |= {layer_name(i, layer): one for layer, one in enumerate(maps)}
+        if view.inside is not None:
+            entry[inside_name(i)] = view.inside
+    return entry
 
 
-def _are_worth_keeping(moments: ScaleMoments) -> bool:
-    return all(WORTH_KEEPING * one.d <= one.n for one in moments)
+@lru_cache(maxsize=1024)
+def _geometry(height: float, width: float, *places: float) -> Geometry:
+    """Where a view lies; images of one size share it, which matters where there are millions."""
+    top, left, bottom, right, above, before, below, after = places
+    return Geometry(int(height), int(width), top, left, bottom, right, (above, before, below, after))
 
 
-def _to_arrays(moments: ScaleMoments) -> dict[str, Array]:
-    arrays: dict[str, Array] = {}
-    for scale, one in enumerate(moments):
-        rest = np.broadcast_to(np.asarray(one.rest, np.float64), one.mean.shape)
-        arrays |= {f"{scale}.n": np.array([one.n]), f"{scale}.mean": one.mean, f"{scale}.rest": rest}
-        arrays[f"{scale}.M2"] = one.M2
-    return arrays
+def _listed(image: int, key: str, sha256: str, index: Index, scales: int) -> StoredImage:
+    """An image of the store, as its entry says."""
+    views: defaultdict[tuple[int, bool], list[StoredView]] = defaultdict(list)
+    last = _last_block(len(index["views"]))
+    rows = zip(index["views"].tolist(), index["where"].tolist(), strict=True)
+    for i, ((scale, number, masked, turn), place) in enumerate(rows):
+        block, at = divmod(i, VIEWS_PER_ENTRY)
+        entry = key if block == last else _block_key(key, block)
+        located = StoredView(image, number, entry, at, _geometry(*place), bool(masked), turn)
+        views[scale, turn > 0].append(located)
+    plain, copies = (tuple(tuple(views[scale, which]) for scale in range(scales)) for which in (False, True))
+    return StoredImage(image, plain, copies, sha256, index["thumbnail"], index["measures"])
 
 
-def _from_arrays(arrays: Mapping[str, Array]) -> ScaleMoments:
-    return tuple(
-        Moments(
-            int(arrays[f"{scale}.n"][0]),
-            *(arrays[f"{scale}.{name}"] for name in ("mean", "M2", "rest")),
-        )
-        for scale in range(len(arrays) // 4)
-    )
+def _last_block(views: int) -> int:
+    return (views - 1) // VIEWS_PER_ENTRY
+
+
+def _block_key(key: str, block: int) -> str:
+    return entry_key("views", key, block)

@@ -32,12 +32,23 @@ EARLIER = "earlier versions"  # the kind of entries whose kind is not known
 @contextmanager
 def opened_store(folder: str | Path | None, expected_bytes: int = 0) -> Iterator[Store]:
     """A store in a folder that stays, or in a temporary one that goes at the end."""
-    if folder is not None:
-        with _kept_store(Path(folder), expected_bytes) as store:
-            yield store
-    else:
-        with temporary_folder(expected_bytes) as place:
-            yield Store(place, kept=False)
+    with ExitStack() as ending:
+        if folder is None:
+            yield Store(ending.enter_context(temporary_folder(expected_bytes)), kept=False)
+            return
+        place = Path(folder)
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+            with _locked(place / LOCK):
+                handle, name = tempfile.mkstemp(prefix=IN_USE, dir=place)
+                ending.callback(os.close, handle)
+                ending.callback(_delete, Path(name))
+                lock_file(handle)
+                _remove_left_behind(place)
+        except OSError as error:
+            raise UserError(f"the store cannot be kept in {place}: {error.strerror}; name another") from error
+        _check_room(place, expected_bytes)
+        yield Store(place)
 
 
 @contextmanager
@@ -45,7 +56,10 @@ def temporary_folder(expected_bytes: int = 0) -> Iterator[Path]:
     """A folder that goes at the end; what killed processes left of theirs goes now."""
     top = Path(tempfile.gettempdir())
     _check_room(top, expected_bytes)
-    _remove_abandoned(top)
+    for left in top.glob(f"{PREFIX}*"):
+        with suppress(OSError):
+            if _is_abandoned(left / LOCK):
+                shutil.rmtree(left, ignore_errors=True)
     place = top / f"{PREFIX}{secrets.token_hex(4)}"
     hidden = place.with_name(f".{place.name}")
     with ExitStack() as ending:
@@ -54,7 +68,7 @@ def temporary_folder(expected_bytes: int = 0) -> Iterator[Path]:
             ending.callback(shutil.rmtree, folder, ignore_errors=True)
         try:
             hidden.mkdir(mode=0o700)
-            ending.callback(os.close, _locked(hidden / LOCK))
+            ending.enter_context(_locked(hidden / LOCK))
             hidden.rename(place)  # others see it only now, and find it locked
         except OSError as error:
             raise UserError(
@@ -65,32 +79,14 @@ def temporary_folder(expected_bytes: int = 0) -> Iterator[Path]:
 
 
 @contextmanager
-def _kept_store(place: Path, expected_bytes: int) -> Iterator[Store]:
+def _locked(path: Path) -> Iterator[None]:
+    """The lock of a file: who holds that of a store is the only one to begin work there, or to delete entries."""
+    handle = os.open(path, os.O_CREAT | os.O_RDWR)
     try:
-        place.mkdir(parents=True, exist_ok=True)
-        with _alone(place):
-            handle, name = tempfile.mkstemp(prefix=IN_USE, dir=place)
-            lock_file(handle)
-            _remove_left_behind(place)
-    except OSError as error:
-        raise UserError(f"the store cannot be kept in {place}: {error.strerror}; name another") from error
-    try:
-        _check_room(place, expected_bytes)
-        yield Store(place)
-    finally:
-        with suppress(OSError):  # what stays is abandoned, and goes with the next work
-            Path(name).unlink(missing_ok=True)
-        os.close(handle)
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Nobody else begins work with a store or deletes its entries."""
-    lock = _locked(folder / LOCK)
-    try:
+        lock_file(handle)
         yield
     finally:
-        os.close(lock)
+        os.close(handle)
 
 
 @dataclass(frozen=True)
@@ -104,7 +100,6 @@ class Entry:
 
 
 def entries_of(folder: Path) -> Iterator[Entry]:
-    """All entries of a store."""
     for path in [*folder.glob(f"*{SUFFIX}"), *folder.glob(f"*/*/*{SUFFIX}")]:
         with suppress(FileNotFoundError):  # somebody else cleans as well
             status = path.stat()
@@ -117,7 +112,7 @@ def trimmed(folder: Path, limit: int | None = None, older: float | None = None) 
     at most `limit` bytes, those unused for longest. The deleted ones.
     """
     gone: list[Entry] = []
-    with _alone(folder):
+    with _locked(folder / LOCK):
         everything = sorted(entries_of(folder), key=lambda entry: entry.used)
         total, since, now = sum(entry.size for entry in everything), in_use_since(folder), time.time()
         for entry in everything:
@@ -177,15 +172,9 @@ def _remove_left_behind(folder: Path) -> None:
                 path.unlink()
 
 
-def _locked(path: Path) -> int:
-    """A descriptor that holds the lock of a file, until it is closed."""
-    lock = os.open(path, os.O_CREAT | os.O_RDWR)
-    try:
-        lock_file(lock)
-    except OSError:
-        os.close(lock)
-        raise
-    return lock
+def _delete(lock: Path) -> None:
+    with suppress(OSError):  # what stays is abandoned, and goes with the next work
+        lock.unlink(missing_ok=True)
 
 
 def _check_room(folder: Path, needed: int) -> None:
@@ -196,11 +185,3 @@ def _check_room(folder: Path, needed: int) -> None:
             f"the store needs {format_bytes(needed)} in {folder}, which has {format_bytes(free)} free: "
             "name another folder (`store=FOLDER`)"
         )
-
-
-def _remove_abandoned(top: Path) -> None:
-    """Delete temporary stores whose process was killed: nobody holds their lock."""
-    for place in top.glob(f"{PREFIX}*"):
-        with suppress(OSError):
-            if _is_abandoned(place / LOCK):
-                shutil.rmtree(place, ignore_errors=True)

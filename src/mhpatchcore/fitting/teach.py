@@ -34,45 +34,45 @@ def taught(
     if not given.images:
         raise UserError("there are no images of defects to learn from")
     regions = parse_roi(masks)
-    names = [
-        _checked(name or _folder(image, one)) for image, one in zip(given.images, given.names, strict=True)
-    ]
+    names = [_name_of(*one, name) for one in zip(given.images, given.names, strict=True)]
     kinds = sorted(set(names))
-    rows: list[list[Array]] = [[] for _ in model.scales]
-    of: list[list[int]] = [[] for _ in model.scales]
-    learnt, repeated = dict.fromkeys(kinds, 0), set[str]()
+    found: list[
+        tuple[int, list[Array]]
+    ] = []  # of each image the place of its name, and its rows at every scale
+    repeated = set[str]()
     every = zip(given.images, given.names, names, strict=True)
     for image, file, kind in execution.track("teach", every, len(names)):
         try:
-            found = _defect_rows(model, runtime, image, regions)
+            rows = _defect_rows(model, runtime, image, regions)
         except ImageError as error:
             if not execution.skip_broken:
                 raise
             execution.warn(str(error))
             continue
-        if _is_known(found, kind, model.defects):
+        if _is_known(rows, kind, model.defects):
             execution.warn(f"{file}: the model knows this defect already: left out")
             repeated.add(kind)
-            continue
-        if not sum(map(len, found)):
+        elif not any(map(len, rows)):
             execution.warn(f"{file}: no part of its defect differs from good parts: left out")
-        learnt[kind] += any(map(len, found))
-        for scale, patches in enumerate(found):
-            rows[scale].append(patches)
-            of[scale] += [kinds.index(kind)] * len(patches)
-    if nothing := [kind for kind, n in learnt.items() if not n and kind not in repeated]:
+        else:
+            found.append((kinds.index(kind), rows))
+    learnt = np.bincount([kind for kind, _ in found], minlength=len(kinds)).tolist()
+    if nothing := [kind for kind, n in zip(kinds, learnt, strict=True) if not n and kind not in repeated]:
         raise UserError(
             f"nothing in the images of '{nothing[0]}' differs from good parts: check the images and their masks"
         )
-    if not any(learnt.values()):
+    if not found:
         raise UserError("the model knows all of these defects already: there is nothing to teach")
     new = KnownDefects(
         tuple(kinds),
-        tuple(learnt.values()),
-        tuple(np.concatenate(one) for one in rows),
-        tuple(np.array(one, np.int32) for one in of),
+        tuple(learnt),
+        tuple(np.concatenate(one) for one in zip(*(rows for _, rows in found), strict=True)),
+        tuple(
+            np.concatenate([np.full(len(rows[scale]), kind, np.int32) for kind, rows in found])
+            for scale in range(len(model.scales))
+        ),
     )
-    happened = event("teach", given.source, sum(learnt.values()), model.n_learnt, model.config.false_alarm)
+    happened = event("teach", given.source, len(found), model.n_learnt, model.config.false_alarm)
     return replace(model, defects=model.defects.together(new), history=(*model.history, happened))
 
 
@@ -89,14 +89,11 @@ def _is_known(found: list[Array], kind: str, defects: KnownDefects) -> bool:
     )
 
 
-def _folder(image: ImageLike, name: str) -> str:
-    """The folder that an image lies in."""
-    if not isinstance(image, str | PurePath):
+def _name_of(image: ImageLike, file: str, given: str | None) -> str:
+    """What a defect is called: as it was given, or by the folder that its image lies in."""
+    if not given and not isinstance(image, str | PurePath):
         raise UserError("defects that are arrays have no folder to be called by: give their name")
-    return PurePath(image).parent.name or PurePath(name).parent.name
-
-
-def _checked(name: str) -> str:
+    name = given or PurePath(str(image)).parent.name or PurePath(file).parent.name
     if name.lower() in GOOD:
         raise UserError(
             f"'{name}' is what good parts are called, not a defect: give the folders of defects alone"

@@ -8,129 +8,136 @@ is fixed by the number of chunks: any workers give the same bits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
 from math import log
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar
 
-from mhpatchcore.fitting.execution import Execution, Executor, counted
-from mhpatchcore.fitting.tasks import cut
+from mhpatchcore.fitting.execution import Executor, Progress
 from mhpatchcore.runtime.arrays import Array
 from mhpatchcore.runtime.parallel import tree_nodes, whole_subtrees
 from mhpatchcore.runtime.store import Store, entry_key
 
 Item = TypeVar("Item")
-Value = TypeVar("Value")
 
 RUNS = (256, 16)  # chunks of a far away task: whole subtrees, whether 2, 4 or 16 nodes make one
 RUNS_PER_WORKER = 4
 MERGED = 16  # nodes that a far away task makes one of: whole subtrees too
 
 
-@dataclass(frozen=True)
-class Tree(Generic[Value]):
-    """What becomes of chunks: `leaf(chunk)` is a node, nodes are merged in pairs, `close(node, workers=n)` ends one.
+class Summary(Protocol):
+    """What a node holds."""
 
-    All functions are module-level ones, or partials of them. Entries of leaves are of a `kind`, and known by `made_by`
-    and what `identify` says of their chunk; a node is known by its children and `closed_by`. `pack` and `unpack` lead
-    from a node to arrays and back. In a store that is kept, nodes are kept if they are `worth` it.
+    @property
+    def arrays(self) -> Mapping[str, Array]: ...
+
+    def merge(self, other: Self) -> Self: ...
+
+
+Value = TypeVar("Value", bound=Summary)
+
+
+@dataclass(frozen=True)
+class Tree(ABC, Generic[Value]):
+    """What becomes of chunks: each makes a leaf, nodes are merged in pairs, and `fan_in` of them are closed as one.
+
+    Trees travel to their tasks, so their fields are small and picklable.
     """
 
     store: Store
+    remote: bool
     fan_in: int
-    leaf: Callable[[Any], Value]
-    merge: Callable[[Value, Value], Value]
-    close: Callable[..., Value]
-    identify: Callable[[Any], object]
-    pack: Callable[[Value], Mapping[str, Array]]
-    unpack: Callable[[Mapping[str, Array]], Value]
-    kind: str
-    made_by: Sequence[object] = ()
-    closed_by: Sequence[object] = ()
-    worth: Callable[[Value], bool] | None = None
-    remote: bool = False
 
+    @abstractmethod
+    def leaf(self, chunk: Any) -> Value: ...
+
+    @abstractmethod
     def leaf_key(self, chunk: Any) -> str:
-        return entry_key(self.kind, self.made_by, self.identify(chunk))
+        """A key of all that decides a leaf."""
+
+    @abstractmethod
+    def unpack(self, arrays: Mapping[str, Array]) -> Value: ...
+
+    def close(self, node: Value, workers: int = 1) -> Value:
+        return node
+
+    def closed_by(self) -> list[object]:
+        """What decides a closed node, besides its children."""
+        return []
+
+    def is_worth_keeping(self, value: Value) -> bool:
+        """Whether a node that no task needs is kept for later fits."""
+        return True
 
     def node_key(self, children: Sequence[str]) -> str:
-        return entry_key("node", children, self.closed_by)
+        return entry_key("node", children, self.closed_by())
 
-    def found(self, key: str) -> Value | None:
-        arrays = self.store.found(key) if self.remote or self.store.kept else None
-        return None if arrays is None else self.unpack(arrays)
+    def get(self, key: str) -> Value:
+        return self.unpack(self.store.get(key))
 
-    def kept(self, key: str, value: Value) -> Value:
-        if self.remote or (self.store.kept and (self.worth is None or self.worth(value))):
-            self.store.put(key, self.pack(value))
+    def kept(self, key: str, make: Callable[[], Value]) -> Value:
+        """A node that is found in the store, or made and kept there."""
+        if not (self.remote or self.store.kept):
+            return make()
+        found = self.store.found(key)
+        if found is not None:
+            return self.unpack(found)
+        value = make()
+        if self.remote or self.is_worth_keeping(value):
+            self.store.put(key, value.arrays)
         return value
 
-    def value(self, node: Node[Value]) -> Value:
-        if node.value is not None:
-            return node.value
-        return reduce(self.merge, [self.unpack(self.store.get(key)) for key in node.keys])
 
-
-@dataclass(frozen=True, eq=False)
-class Node(Generic[Value]):
-    """One or more nodes of a tree by their keys, and what they are together, if that is here."""
-
-    keys: tuple[str, ...]
-    value: Value | None
-
-
-def grown(
-    tree: Tree[Value], chunks: Sequence[Sequence[Any]], execution: Execution, advance: Callable[[int], None]
+def reduce_tree(
+    tree: Tree[Value], chunks: Sequence[Sequence[Any]], executor: Executor, phase: Progress, of: int = 0
 ) -> list[Value]:
-    """What remains of a tree over chunks, the largest nodes first; `advance` hears how many items are done."""
-    runs_on = execution.runs_on
-    runs = runs_of(chunks, tree.fan_in, runs_on)
+    """What remains of a tree over chunks, the largest nodes first; the phase hears of their items, `of` in all."""
+    runs = runs_of(chunks, tree.fan_in, executor)
     levels = [level for level, _ in runs]
-    results = zip(runs, runs_on.map(partial(subtree, tree), [run for _, run in runs]), strict=True)
-    nodes = (node for _, node in counted(results, advance, lambda result: sum(map(len, result[0][1]))))
+    results = zip(runs, executor.map(partial(subtree, tree), [run for _, run in runs]), strict=True)
+    roots: Iterable[Any] = (
+        root for _, root in phase.over(results, lambda result: sum(map(len, result[0][1])), of)
+    )
     if tree.remote:
-        merged_there, levels = _merged_there(tree, list(nodes), levels, runs_on)
-        nodes = (node for node in merged_there)
+        keys, levels = _merged_there(tree, [key for key, _ in roots], levels, executor)
+        roots = ((key, tree.get(key)) for key in keys)
 
-    def joined(one: Node[Value], other: Node[Value]) -> Node[Value]:
-        here = one.value is not None and other.value is not None
-        return Node(one.keys + other.keys, tree.merge(one.value, other.value) if here else None)  # type: ignore[arg-type]
+    def join(one: Node[Value], other: Node[Value]) -> Node[Value]:
+        return one[0] + other[0], one[1].merge(other[1])
 
-    def closed(node: Node[Value]) -> Node[Value]:
-        key = tree.node_key(node.keys)
-        found = tree.found(key)
-        if found is None:
-            workers = 1 if tree.remote else runs_on.workers
-            found = tree.kept(key, tree.close(tree.value(node), workers=workers))
-        return Node((key,), found)
+    def close(node: Node[Value]) -> Node[Value]:
+        key, workers = tree.node_key(node[0]), 1 if tree.remote else executor.workers
+        return (key,), tree.kept(key, partial(tree.close, node[1], workers))
 
-    return [tree.value(node) for node in tree_nodes(nodes, tree.fan_in, joined, closed, levels)]
+    nodes: Iterable[Node[Value]] = (((key,), value) for key, value in roots)
+    return [value for _, value in tree_nodes(nodes, tree.fan_in, join, close, levels)]
 
 
-def subtree(tree: Tree[Value], run: Sequence[Any]) -> Node[Value]:
-    """The root of a whole subtree over chunks, or over nodes by their keys: found, or made of what is found of it."""
+Node = tuple[tuple[str, ...], Value]  # one or more nodes by their keys, and what they are together
+
+
+def subtree(tree: Tree[Value], run: Sequence[Any]) -> tuple[str, Value | None]:
+    """The root of a whole subtree over chunks, or over nodes by their keys: its key and, unless far away, its value."""
     levels = [[one if isinstance(one, str) else tree.leaf_key(one) for one in run]]
     while len(levels[-1]) > 1:
         levels.append([tree.node_key(keys) for keys in cut(levels[-1], tree.fan_in)])
 
-    def made(level: int, i: int) -> Value:
+    def node(level: int, i: int) -> Value:
         key = levels[level][i]
-        found = tree.found(key)
-        if found is not None:
-            return found
-        if level == 0:
-            # a node that is named by its key and cannot be found is damaged, which `get` says
-            return (
-                tree.unpack(tree.store.get(key))
-                if isinstance(run[i], str)
-                else tree.kept(key, tree.leaf(run[i]))
-            )
-        children = (made(level - 1, tree.fan_in * i + j) for j in range(tree.fan_in))
-        return tree.kept(key, tree.close(reduce(tree.merge, children)))
+        # a node that is given by its key and cannot be found is damaged, which `get` says
+        is_given = level == 0 and isinstance(run[i], str)
+        return tree.get(key) if is_given else tree.kept(key, partial(made, level, i))
 
-    value = made(len(levels) - 1, 0)
-    return Node((levels[-1][0],), None if tree.remote else value)
+    def made(level: int, i: int) -> Value:
+        if level == 0:
+            return tree.leaf(run[i])
+        children = (node(level - 1, tree.fan_in * i + j) for j in range(tree.fan_in))
+        return tree.close(reduce(lambda one, other: one.merge(other), children))
+
+    value = node(len(levels) - 1, 0)
+    return levels[-1][0], None if tree.remote else value
 
 
 def runs_of(chunks: Sequence[Item], fan_in: int, executor: Executor) -> list[tuple[int, tuple[Item, ...]]]:
@@ -146,13 +153,20 @@ def runs_of(chunks: Sequence[Item], fan_in: int, executor: Executor) -> list[tup
 
 
 def _merged_there(
-    tree: Tree[Value], nodes: list[Node[Value]], levels: list[int], runs_on: Executor
-) -> tuple[list[Node[Value]], list[int]]:
+    tree: Tree[Value], keys: list[str], levels: list[int], executor: Executor
+) -> tuple[list[str], list[int]]:
     """Nodes merged by tasks, as long as there are many of the highest level; what is left, with its levels."""
     size = max(MERGED, tree.fan_in)
     while levels and (full := levels.count(levels[0]) // size * size) >= 2 * size:
-        groups = cut([key for node in nodes[:full] for key in node.keys], size)
-        higher = list(runs_on.map(partial(subtree, tree), groups))
+        higher = [key for key, _ in executor.map(partial(subtree, tree), cut(keys[:full], size))]
         above = levels[0] + round(log(size, tree.fan_in))
-        nodes, levels = [*higher, *nodes[full:]], [above] * len(higher) + levels[full:]
-    return nodes, levels
+        keys, levels = higher + keys[full:], [above] * len(higher) + levels[full:]
+    return keys, levels
+
+
+def cut(items: Sequence[Item], size: int) -> tuple[tuple[Item, ...], ...]:
+    """
+    >>> cut("abcde", 2)
+    (('a', 'b'), ('c', 'd'), ('e',))
+    """
+    return tuple(tuple(items[i : i + size]) for i in range(0, len(items), size))

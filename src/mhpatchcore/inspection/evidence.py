@@ -249,10 +249,10 @@ def _normal_patch(
 
 
 def training_file(model: Model, image: int, folders: Sequence[Path] = ()) -> Path | None:
-    """The file of a training image, if there is one of its name and content."""
+    """The file of a training image, if there is one of its name and content, which can be read here."""
     for file in filter(is_there, _candidates(model.images[image], folders)):
         with suppress(ImageError):
-            if content_hash(file) == model.hashes[image]:
+            if content_hash(file) == model.hashes[image] and size_of(file) is not None:
                 return file
     return None
 

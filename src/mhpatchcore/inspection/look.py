@@ -152,9 +152,8 @@ def _glance(config: Config, named: tuple[ImageLike, str]) -> Glance | ImageError
             len(image.placed(view, (view.height // CELL, view.width // CELL))) for view in config.views
         )
         whole = whole_view(config.views)
-        small = thumbnail(
-            image.pixels(whole, whole.geometry(*image.size))
-        )  # by which a fit tells near-duplicates
+        # by which a fit tells near-duplicates
+        small = thumbnail(image.pixels(whole, whole.geometry(*image.size)))
         header = header_of(source if isinstance(source, str | Path) and is_frame(source) else made)
         assert header is not None  # it has just been decoded
         height, width = image.size

@@ -43,25 +43,6 @@ def squared_distances(z: Floats, bank: Floats) -> Floats:
     return np.maximum(search_queries(z) @ search_targets(bank).T, 0)
 
 
-def nearest_rows(z: Floats, bank: Floats) -> tuple[Indices, Floats]:
-    """For each row of z (n, k): the index of the nearest bank row and the squared distance to it.
-
-    >>> nearest_rows(np.array([[0.9]], np.float32), np.array([[0.0], [1.0]], np.float32))[0].tolist()
-    [1]
-    """
-    targets = search_targets(bank).T
-    index = np.empty(len(z), np.intp)
-    distance = np.empty(len(z), np.float32)
-    buffer = np.empty((min(QUERIES_PER_BLOCK, len(z)), len(bank)), np.float32)
-    for start in range(0, len(z), QUERIES_PER_BLOCK):
-        piece = slice(start, start + QUERIES_PER_BLOCK)
-        queries = search_queries(z[piece])
-        products = np.matmul(queries, targets, out=buffer[: len(queries)])
-        index[piece] = products.argmin(axis=1)
-        distance[piece] = np.take_along_axis(products, index[piece][:, None], axis=1)[:, 0]
-    return index, np.maximum(distance, 0, out=distance)
-
-
 def distances_to_nearest(
     z: Floats, targets: Floats, workers: int = 1, squares: Floats | None = None
 ) -> Floats:

@@ -90,6 +90,11 @@ class Moments:
         return Moments(n, mean, scatter, self.rest + lost)
 
     @property
+    def arrays(self) -> dict[str, Array]:
+        rest = np.broadcast_to(np.asarray(self.rest, np.float64), self.mean.shape)
+        return {"n": np.array([self.n]), "mean": self.mean, "M2": self.M2, "rest": rest}
+
+    @property
     def d(self) -> int:
         return len(self.mean)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -34,54 +34,49 @@ def no_reduction(moments: Moments) -> Reduction:
     return Reduction(np.eye(moments.d), np.diag(moments.covariance).copy())
 
 
-def reduce_by(moments: Moments, variance: float | None = 0.99, components: int | None = None) -> Reduction:
-    """Principal directions from the exact covariance: a fixed number, by retained variance, or all (None)."""
-    variances, directions = principal_directions(moments.covariance)
-    return Reduction(directions[:, : _kept(variances, variance, components)], variances)
+def reduce_by(
+    moments: Moments,
+    variance: float | None = 0.99,
+    components: int | None = None,
+    unit_spread: bool = False,
+) -> Reduction:
+    """Principal directions from the exact covariance: a fixed number, by retained variance, or all (None).
 
-
-def reduce_by_correlation(moments: Moments, variance: float | None, components: int | None) -> Reduction:
-    """Principal directions of the channels at unit spread: few large channels do not decide what is retained.
-
-    W = D⁻¹V for the deviations D of the channels and the principal directions V of D⁻¹ΣD⁻¹.
+    Of the channels at `unit_spread`, few large channels do not decide what is retained: W = D⁻¹V for the deviations D
+    of the channels and the principal directions V of D⁻¹ΣD⁻¹.
     """
-    deviations = np.sqrt(np.diag(moments.covariance))
-    scale = np.divide(1.0, deviations, out=np.zeros_like(deviations), where=deviations > 0)
-    variances, directions = principal_directions(moments.covariance * np.outer(scale, scale))
+    covariance = moments.covariance
+    scale = np.ones(moments.d)
+    if unit_spread:
+        deviations = np.sqrt(np.diag(covariance))
+        scale = np.divide(1.0, deviations, out=np.zeros_like(deviations), where=deviations > 0)
+    variances, directions = principal_directions(covariance * np.outer(scale, scale))
     return Reduction(scale[:, None] * directions[:, : _kept(variances, variance, components)], variances)
 
 
-def reduce_by_ipca(pca: IncrementalPca, variance: float | None, components: int | None) -> Reduction:
-    """The paper's literal path: directions of an incremental PCA that kept all of them."""
-    fitted = pca.finished()
-    variances = np.asarray(fitted.explained_variance_, np.float64)
-    return Reduction(fitted.components_[: _kept(variances, variance, components)].T, variances)
+def reduce_by_ipca(chunks: Iterable[Array], variance: float | None, components: int | None) -> Reduction:
+    """The paper's literal path: directions of scikit-learn's IncrementalPCA over chunks of rows (n, d).
 
+    It keeps as many components as its first piece has rows, so pieces have at least d.
+    """
+    from sklearn.decomposition import IncrementalPCA
 
-class IncrementalPca:
-    """scikit-learn's IncrementalPCA, which keeps as many components as its first piece has rows."""
+    pca = IncrementalPCA()
+    waiting: list[Array] = []
 
-    def __init__(self, dim: int) -> None:
-        from sklearn.decomposition import IncrementalPCA
-
-        self.dim = dim
-        self.pca = IncrementalPCA()
-        self.waiting: list[Array] = []
-
-    def add(self, rows: Array) -> None:
-        self.waiting.append(rows)
-        if sum(map(len, self.waiting)) >= self.dim:
-            self._feed()
-
-    def finished(self) -> Any:
-        if self.waiting:
-            self._feed()
-        return self.pca
-
-    def _feed(self) -> None:
+    def feed() -> None:
         with late_blas_limited():
-            self.pca.partial_fit(np.concatenate(self.waiting).astype(np.float64))
-        self.waiting = []
+            pca.partial_fit(np.concatenate(waiting).astype(np.float64))
+        waiting.clear()
+
+    for chunk in chunks:
+        waiting.append(chunk)
+        if sum(map(len, waiting)) >= chunk.shape[1]:
+            feed()
+    if waiting:
+        feed()
+    variances = np.asarray(pca.explained_variance_, np.float64)
+    return Reduction(pca.components_[: _kept(variances, variance, components)].T, variances)
 
 
 def principal_directions(covariance: Doubles) -> tuple[Doubles, Doubles]:

@@ -171,20 +171,11 @@ def _document(model: Model) -> dict[str, Any]:
         "product": model.product,
         "config": model.config.to_json(),
         "scales": [
-            {
-                "backbone": scale.backbone.info.to_json(),
-                "n_patches": scale.moments.n,
-                "lam": scale.whitening.lam,
-                "jitter": scale.whitening.jitter,
-                "retained": scale.whitening.retained,
-            }
+            {"backbone": scale.backbone.info.to_json(), "n_patches": scale.moments.n}
+            | {name: getattr(scale.whitening, name) for name in ("lam", "jitter", "retained")}
             for scale in model.scales
         ],
-        "calibration": {
-            "false_alarm": calibration.false_alarm,
-            "method": calibration.method,
-            "by_hand": calibration.by_hand,
-        },
+        "calibration": {name: getattr(calibration, name) for name in ("false_alarm", "method", "by_hand")},
         "images": list(model.images),
         "hashes": list(model.hashes),
         "n_learnt": model.n_learnt,

@@ -81,16 +81,20 @@ def heat_layer(heat: Floats, unit: float) -> Array:
 
 
 def outline_layer(mask: Mask) -> Array:
-    """The border of a mask (H, W) as a picture (H, W, 4), in a line as wide as the image asks for.
+    """The border of a mask (H, W) as a picture (H, W, 4)."""
+    layer, (line, rim) = np.zeros((*mask.shape, 4), np.uint8), _border(mask)
+    layer[rim], layer[line] = (*RIM, 255), (*OUTLINE, 255)
+    return layer
+
+
+def _border(mask: Mask) -> tuple[Mask, Mask]:
+    """A line around all that a mask (H, W) marks, as wide as the image asks for, and the line's rim.
 
     The line is bright with a dark rim, so that it shows on light and dark parts and in grey print.
     """
     width = max(1, round(min(mask.shape) / 200))
     lit = _dilated(mask, width)
-    layer = np.zeros((*mask.shape, 4), np.uint8)
-    layer[_dilated(lit, width) & ~lit] = (*RIM, 255)
-    layer[lit & ~mask] = (*OUTLINE, 255)
-    return layer
+    return lit & ~mask, _dilated(lit, width) & ~lit
 
 
 def overlay(pixels: Array, heat: Floats, unit: float) -> Array:
@@ -101,9 +105,8 @@ def overlay(pixels: Array, heat: Floats, unit: float) -> Array:
 
 def outlined(pixels: Array, mask: Mask) -> Array:
     """Pixels (H, W, 3) with the border of the mask."""
-    layer, result = outline_layer(mask), pixels.copy()
-    drawn = layer[:, :, 3] > 0
-    result[drawn] = layer[drawn, :3]
+    result, (line, rim) = pixels.copy(), _border(mask)
+    result[rim], result[line] = RIM, OUTLINE
     return result
 
 
@@ -212,6 +215,9 @@ def _legend(result: Result, width: int) -> Array:
 
 def _dilated(mask: Mask, width: int) -> Mask:
     """A mask (H, W) with a border of `width` pixels around all that it marks."""
-    from scipy.ndimage import maximum_filter
-
-    return np.asarray(maximum_filter(mask, 2 * width + 1, mode="constant"))
+    size = 2 * width + 1
+    for axis in (0, 1):
+        ends = [(width + 1, width) if side == axis else (0, 0) for side in (0, 1)]
+        counts = np.moveaxis(np.cumsum(np.pad(mask, ends), axis, dtype=np.int32), axis, 0)
+        mask = np.moveaxis(counts[size:] > counts[:-size], 0, axis)
+    return mask

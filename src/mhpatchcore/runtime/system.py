@@ -13,7 +13,6 @@ import os
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO
 
 try:
     import fcntl
@@ -51,12 +50,6 @@ def give_to_owner_of(model: Path, path: Path) -> None:
         with suppress(OSError):  # not every file system has owners
             facts = model.stat()
             os.chown(path, facts.st_uid, facts.st_gid, follow_symlinks=False)
-
-
-def path_of_open(file: BinaryIO, path: Path) -> Path:
-    """A path to an open file, also after another one was renamed to its `path`, which is returned elsewhere."""
-    opened = Path(f"/proc/self/fd/{file.fileno()}")
-    return opened if opened.exists() else path
 
 
 def account_name() -> str:

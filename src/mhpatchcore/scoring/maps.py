@@ -12,7 +12,7 @@ Beyond the edge of the region it falls to zero.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache, reduce
 from itertools import groupby
 from math import ceil, floor
@@ -22,7 +22,7 @@ import numpy as np
 
 from mhpatchcore.inputs.regions import Extent, middles
 from mhpatchcore.inputs.views import Geometry
-from mhpatchcore.runtime.arrays import Doubles, Floats, Indices, Mask, interpolation, upsampling
+from mhpatchcore.runtime.arrays import Array, Doubles, Floats, Indices, Mask, interpolation, upsampling
 from mhpatchcore.runtime.parallel import one_blas_thread
 
 STRIP = 2**17  # multiplications; OpenBLAS takes further threads from twice as many on
@@ -200,57 +200,74 @@ def original_map(scores: Floats, height: int, width: int, sigma: float, where: G
 def regions_in(bands: Iterable[Floats], limit: float) -> tuple[Region, ...]:
     """Connected regions (8 neighbours) of a map above a limit, highest peak first.
 
-    The map comes in bands of rows from top to bottom, so that it is never held whole. Parts of a region that lie in
-    several bands are joined where they touch.
+    The map comes in bands of rows from top to bottom, so that it is never held whole. What is above the limit is made
+    of runs, pixels side by side in one row; those of neighbouring rows that touch are of one region.
     """
-    from scipy import ndimage
-
-    parts: list[Region] = []
-    joined: list[int] = []  # an earlier part of the same region, or the part itself
-
-    def first_of(part: int) -> int:
-        while joined[part] != part:
-            part = joined[part]
-        return part
-
-    above, top = np.empty(0, np.intp), 0  # the last row of the band before: the part at each pixel, or −1
+    found, top = [_no_runs()], 0
     for heat in bands:
-        labels, count = ndimage.label(heat > limit, structure=np.ones((3, 3)))
-        first_row, last_row = np.where(labels[[0, -1]] > 0, labels[[0, -1]] - 1 + len(parts), -1)
-        for label, box in enumerate(ndimage.find_objects(labels, count), start=1):
-            parts.append(_region(labels[box] == label, heat[box], top + box[0].start, box[1].start))
-            joined.append(len(joined))
-        for one, other in _touching(above, first_row) if len(above) else ():
-            earlier, later = sorted((first_of(one), first_of(other)))
-            joined[later] = earlier
-        above, top = last_row, top + len(heat)
-    regions: dict[int, Region] = {}
-    for i, part in enumerate(parts):
-        first = first_of(i)
-        regions[first] = _together(regions[first], part) if first in regions else part
-    return tuple(sorted(regions.values(), key=lambda region: -region.peak))
+        found.append(_runs(heat, limit, top))
+        top += len(heat)
+    row, start, stop, peak, column = map(np.concatenate, zip(*found, strict=True))
+    first, of_run = np.unique(_first_touching(row, start, stop), return_inverse=True)
+    n, area = len(first), np.bincount(of_run, stop - start)
+    bottom, left, right = np.zeros(n, int), np.full(n, np.iinfo(int).max), np.zeros(n, int)
+    highest = np.full(n, -np.inf, peak.dtype)
+    for into, values, keep in (
+        (bottom, row + 1, np.maximum),
+        (left, start, np.minimum),
+        (right, stop, np.maximum),
+        (highest, peak, np.maximum),
+    ):
+        keep.at(into, of_run, values)
+    at_peak = np.flatnonzero(peak == highest[of_run])
+    at_peak = at_peak[
+        np.unique(of_run[at_peak], return_index=True)[1]
+    ]  # the first run of each region that has it
+    regions = [
+        Region(Box(*map(int, box)), int(pixels), float(value), (int(y), int(x)))
+        for *box, pixels, value, y, x in zip(
+            row[first], left, bottom, right, area, highest, row[at_peak], column[at_peak], strict=True
+        )
+    ]
+    return tuple(sorted(regions, key=lambda region: -region.peak))
 
 
-def _region(inside: Mask, heat: Floats, top: int, left: int) -> Region:
-    """A region that fills its box, of which `inside` says where it is."""
-    row, column = np.unravel_index(np.where(inside, heat, -np.inf).argmax(), inside.shape)
-    box = Box(top, left, top + inside.shape[0], left + inside.shape[1])
-    return Region(box, int(inside.sum()), float(heat[row, column]), (top + int(row), left + int(column)))
+def _runs(heat: Floats, limit: float, top: int) -> tuple[Array, ...]:
+    """The runs of a band in reading order: row, start and stop, peak and the first column that has it; (n,) each."""
+    inside = heat > limit
+    edges = np.diff(inside, axis=1, prepend=False, append=False)
+    row, ends = np.nonzero(edges)
+    row, start, stop = row[::2], ends[::2], ends[1::2]
+    if not len(row):
+        return _no_runs()
+    values, lengths = heat[inside], stop - start
+    before = np.cumsum(lengths) - lengths
+    peak = np.maximum.reduceat(values, before)
+    at_peak = np.flatnonzero(values == np.repeat(peak, lengths))
+    column = start + at_peak[np.searchsorted(at_peak, before)] - before
+    return row + top, start, stop, peak, column
 
 
-def _touching(above: Indices, below: Indices) -> set[tuple[int, int]]:
-    """The pairs of parts that touch across two rows (W,) of parts, of which −1 is none."""
-    padded = np.pad(below, 1, constant_values=-1)
-    near = np.stack([padded[:-2], below, padded[2:]])
-    meet = (above >= 0) & (near >= 0)
-    return set(zip(np.broadcast_to(above, near.shape)[meet].tolist(), near[meet].tolist(), strict=True))
+def _no_runs() -> tuple[Array, ...]:
+    return tuple(np.empty(0, kind) for kind in (int, int, int, np.float32, int))
 
 
-def _together(one: Region, other: Region) -> Region:
-    tops, lefts, bottoms, rights = zip(one.box, other.box, strict=True)
-    highest = other if other.peak > one.peak else one
-    box = Box(min(tops), min(lefts), max(bottoms), max(rights))
-    return replace(highest, box=box, area=one.area + other.area)
+def _first_touching(row: Indices, start: Indices, stop: Indices) -> Indices:
+    """For each run (n,) in reading order, the first one of its region."""
+    n, width = len(row), stop.max(initial=0) + 2
+    # the runs in the row above that end behind the start of a run, or at it, and begin before its end, or at it
+    after = np.searchsorted(row * width + stop, (row - 1) * width + start)
+    before = np.searchsorted(row * width + start, (row - 1) * width + stop, side="right")
+    count = np.maximum(before - after, 0)
+    below = np.repeat(np.arange(n), count)
+    above = np.arange(len(below)) - np.repeat(np.cumsum(count) - count - after, count)
+    first = np.arange(n)
+    while (apart := first[below] != first[above]).any():
+        one, other = first[below[apart]], first[above[apart]]
+        np.minimum.at(first, np.maximum(one, other), np.minimum(one, other))
+        while (first != first[first]).any():
+            first = first[first]
+    return first
 
 
 def smoothing(n: int, sigma: float) -> Doubles:

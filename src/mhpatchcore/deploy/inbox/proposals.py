@@ -267,8 +267,8 @@ def _effects(
 ) -> list[Effect]:
     """Every labelled part under both models; one image at a time is in memory and on the disk."""
     effects, parts, learnt = [], inbox.parts(model), set(after.model.hashes)
-    with temporary_folder() as temporary, execution.phase("score", len(parts)) as advance:
-        for done, part in enumerate(parts, start=1):
+    with temporary_folder() as temporary:
+        for part in execution.track("score", parts, len(parts)):
             file = write_image(inbox, part, temporary)
             # on one core each, as the service scores
             results = [detector.score_opened(detector.opened(file)) for detector in (before, after)]
@@ -277,7 +277,6 @@ def _effects(
                 Effect(part.id, part.name, part.part, part.label, part.sha256 in learnt, *outcomes)
             )
             file.unlink()
-            advance(done)
     return effects
 
 

@@ -109,8 +109,10 @@ export function histogram(calibration, recent, threshold, small) {
       })
     );
   });
-  const ticks = [0, 0.25, 0.5, 0.75, 1].map((share) => low + share * (most - low));
   const beyond = recent.some((one) => one > most) ? " and more" : ""; // the last bar has all of these
+  const places = beyond ? [0, 0.25, 0.5, 1] : [0, 0.25, 0.5, 0.75, 1]; // the words need the room of a number
+  const last = places.length - 1;
+  const ticks = places.map((share) => low + share * (most - low));
   return s(
     "svg",
     {
@@ -124,8 +126,8 @@ export function histogram(calibration, recent, threshold, small) {
     ticks.map((value, i) =>
       s(
         "text",
-        { class: "tick", x: x(value), y: tall - 12, "text-anchor": ["start", "middle", "middle", "middle", "end"][i] },
-        num(value) + (i === 4 ? beyond : ""),
+        { class: "tick", x: x(value), y: tall - 12, "text-anchor": i === 0 ? "start" : i === last ? "end" : "middle" },
+        num(value) + (i === last ? beyond : ""),
       ),
     ),
     limit !== null && s("line", { class: "limit", x1: limit, x2: limit, y1: 22, y2: tall - bottom }),

@@ -93,6 +93,7 @@ export const wildness = ({ name, swap }) =>
 
 export function toast(message, tone = "plain") {
   const box = h("p", { class: `toast ${tone}` }, message);
+  for (const other of [...$("toasts").children]) if (other.textContent === message) other.remove(); // said once
   $("toasts").append(box);
   setTimeout(() => box.classList.add("gone"), 6000);
   setTimeout(() => box.remove(), 6500);

@@ -216,25 +216,28 @@ def rates(calibration: Calibration, recent: Sequence[float]) -> list[Rate]:
     >>> rates(calibrate(scores, scores, 0.1, "held-out"), [5.5, 9.5])[-1]
     Rate(false_alarm=0.5, threshold=5.0, share=0.444..., recent_share=1.0)
     """
-    found = []
-    for step in (calibration.at_rate(float(rate)) for rate in RATES if calibration.n):
-        of_calibration = float(np.mean(calibration.scores > step.threshold))
-        of_recent = float(np.mean(np.asarray(recent) > step.threshold)) if recent else None
-        found.append(Rate(step.false_alarm, step.threshold, of_calibration, of_recent))
-    return found
+
+    def share_above(scores: Any, threshold: float) -> float:
+        return float(np.mean(np.asarray(scores) > threshold))
+
+    steps = [calibration.at_rate(float(rate)) for rate in RATES] if calibration.n else []
+    return [
+        Rate(
+            step.false_alarm,
+            step.threshold,
+            share_above(calibration.scores, step.threshold),
+            share_above(recent, step.threshold) if recent else None,
+        )
+        for step in steps
+    ]
 
 
-def body(kinds: Mapping[str, Any], *binary: str) -> dict[str, Any]:
-    """The body of a request for the OpenAPI document: media types with their classes, and others that are binary."""
+def taking(kind: Any, *binary: str, media: str = "application/json") -> dict[str, Any]:
+    """What a route says of its body, of this class or in one of these binary media types, and of one it refuses."""
     files = {"schema": {"type": "string", "format": "binary"}}
-    content = {media: {"schema": _schema(kind)} for media, kind in kinds.items()} | dict.fromkeys(
-        binary, files
-    )
-    return {"requestBody": {"required": True, "content": content}}
-
-
-def json_body(kind: Any, *binary: str) -> dict[str, Any]:
-    return body({"application/json": kind}, *binary)
+    content = {media: {"schema": _schema(kind)}} | dict.fromkeys(binary, files)
+    body = {"requestBody": {"required": True, "content": content}}
+    return {"openapi_extra": body, "responses": problems(408, 413, 415, 429)}
 
 
 def _schema(kind: Any) -> Any:
@@ -252,15 +255,6 @@ def _schema(kind: Any) -> Any:
     return inlined(schema)
 
 
-def answers(model: Any, *statuses: int, status: int = 200) -> dict[int | str, dict[str, Any]]:
-    """An answer of this shape, and those without a result, each with its sentence."""
-    return {status: {"model": model}} | problems(*statuses)
-
-
-def scored(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """A verdict; under other statuses there is often a part, too, which could not be judged."""
-    return answers(ScoreAnswer) | {status: {"model": RejectedAnswer} for status in statuses}
-
-
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    return {status: {"model": Problem} for status in (401, *statuses)}
+    """Answers without a result, each with its sentence."""
+    return {status: {"model": Problem} for status in statuses}

@@ -1,13 +1,26 @@
-"""The application: routes, errors as JSON, the page. `create_app` makes one of models."""
+"""The application: routes, errors as JSON, the page; and how it runs under uvicorn.
+
+It ends in order: what was accepted is answered, streams are closed. Its log has a line for every event, as text or
+JSON, with its time in UTC, its level, and the part it is about.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+import gc
+import json
+import logging
+import os
+import socket
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
+from types import FrameType
+from typing import Any
 from urllib.parse import urlsplit
 
+import uvicorn
 from fastapi import Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
@@ -15,9 +28,9 @@ from fastapi.staticfiles import StaticFiles
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from mhpatchcore import __version__, deploy
-from mhpatchcore.deploy.inbox.jobs import Jobs
 from mhpatchcore.deploy.record import Record
 from mhpatchcore.deploy.serve import inbox_routes, v1, v2
 from mhpatchcore.deploy.serve.answers import reply
@@ -28,6 +41,11 @@ from mhpatchcore.deploy.serve.service import Service
 from mhpatchcore.errors import UserError
 
 LOOK = 1.0  # seconds between looks at the model files
+GRACE = 60  # seconds for what was accepted
+IDLE = 20  # seconds after which a connection that asks nothing is closed
+BACKLOG = 512
+KINDS, LEVELS = ("text", "json"), ("debug", "info", "warning", "error")
+ABOUT = ("model", "part", "id", "score", "trial")  # what `extra` may say
 PAGE = Path(deploy.__file__).parent / "page"
 SAFE = ("GET", "HEAD", "OPTIONS")
 HEADERS = {
@@ -61,14 +79,12 @@ def create_app(
         lifespan=_lifespan,
     )
     app.state.service = service
-    workers = max(1, service.limits.workers // 2)  # the other half of the cores stays with the line
-    app.state.jobs = Jobs(service.models.inbox, workers)
     app.add_middleware(Guard, service=service, hosts=None if hosts is None else frozenset(hosts))
 
     @app.get("/metrics", tags=["metrics"], dependencies=[Depends(v1.check_token)], response_class=Response)
     async def metrics() -> Response:
         """Counts, times and rates for Prometheus."""
-        facts = [service.facts(served) for served in service.models.served]
+        facts = await asyncio.to_thread(lambda: [service.facts(served) for served in service.models.served])
         text = service.metrics.text(facts, service.pool.accepted, service.record)
         return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
@@ -103,24 +119,22 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     loop = asyncio.get_running_loop()
 
     def swapped(served: Served) -> None:
-        service.metrics.swapped(served.name)
-        loop.call_soon_threadsafe(lambda: service.parts.tell("model", service.facts(served)))
+        service.metrics.swaps.labels(served.name).inc()
+        loop.call_soon_threadsafe(service.parts.tell, "model", service.facts(served))
+
+    async def look() -> None:
+        while True:
+            await asyncio.sleep(LOOK)
+            await asyncio.to_thread(service.models.refresh)
 
     service.models.swapped = swapped
-    looking = asyncio.create_task(_look(service))
+    looking = asyncio.create_task(look())
     yield
     looking.cancel()
     with suppress(asyncio.CancelledError):
         await looking
     service.close()
-    await asyncio.to_thread(app.state.jobs.close)
     await asyncio.to_thread(service.end)
-
-
-async def _look(service: Service) -> None:
-    while True:
-        await asyncio.sleep(LOOK)
-        await asyncio.to_thread(service.models.refresh)
 
 
 class Guard:
@@ -140,26 +154,16 @@ class Guard:
                 for name, value in HEADERS.items():
                     headers.setdefault(name, value)
                 route = getattr(scope.get("route"), "path", "other")
-                self._service.metrics.answered(route, message["status"])
+                self._service.metrics.requests.labels(route, message["status"]).inc()
             await send(message)
 
-        refused = _foreign(Request(scope), self._hosts)
-        answer = self._app if refused is None else _answer(refused)
+        request, answer = Request(scope), self._app
+        origin = request.headers.get("origin")
+        if self._hosts is not None and request.url.hostname not in self._hosts:
+            answer = reply({"error": "this service does not answer to that host name"}, 403)
+        elif request.method not in SAFE and origin and urlsplit(origin).netloc != request.headers.get("host"):
+            answer = reply({"error": "requests from pages of other sites are refused"}, 403)
         await answer(scope, receive, with_headers)
-
-
-def _foreign(request: Request, hosts: frozenset[str] | None) -> Refused | None:
-    """Refuse what a page of another site asks in somebody's browser."""
-    if hosts is not None and (request.url.hostname or "") not in hosts:
-        return Refused(403, "host", "this service does not answer to that host name")
-    origin = request.headers.get("origin")
-    if request.method not in SAFE and origin and urlsplit(origin).netloc != request.headers.get("host"):
-        return Refused(403, "origin", "requests from pages of other sites are refused")
-    return None
-
-
-def _answer(refused: Refused) -> Response:
-    return reply({"error": refused.message}, refused.status, refused.headers)
 
 
 async def _on_error(request: Request, error: Exception) -> Response:
@@ -171,9 +175,117 @@ async def _on_error(request: Request, error: Exception) -> Response:
         return reply({"error": described(errors) or "the request is not valid"}, 422)
     refused = of_user_error(error) if isinstance(error, UserError) else error
     if not isinstance(refused, Refused):
-        return _answer(failed())
+        refused = failed()
     service: Service = request.app.state.service
     name = request.path_params.get("name")  # anyone may ask for any: only that of a model is counted
     known = any(served.name == name for served in service.models.served)
-    service.metrics.refused(str(name) if known else "", refused.reason)
-    return _answer(refused)
+    service.metrics.refused.labels(name if known else "", refused.reason).inc()
+    return reply({"error": refused.message}, refused.status, refused.headers)
+
+
+class Server(uvicorn.Server):
+    """Calls `ready` once requests are taken.
+
+    On the first signal no request is taken any more, and those who listen to events are told to go.
+    """
+
+    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._ready = ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        gc.collect()
+        gc.freeze()  # what is there stays: looking through it again and again held everybody up
+        self._ready()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        app: FastAPI = self.config.app  # type: ignore[assignment]
+        app.state.service.close()
+        super().handle_exit(sig, frame)
+
+
+class Connection(AutoHTTPProtocol):  # type: ignore[misc,valid-type]
+    """One that is closed when it has been idle for long: uvicorn waits for ever for a first request, or half of one."""
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._look(None)
+
+    def _look(self, before: Any) -> None:
+        """Close it if nothing has been asked since the last look; else look again later."""
+        if self.transport.is_closing():
+            return
+        is_idle = self.cycle is None or self.cycle.response_complete
+        if is_idle and before == (self.cycle,):
+            self.transport.close()
+        else:
+            self.loop.call_later(IDLE, self._look, (self.cycle,))
+
+
+def run(app: FastAPI, host: str, port: int, ready: Callable[[], None]) -> None:
+    """Serve until a signal comes; `ready` is called once requests are taken."""
+    Server(config_of(app), ready).run(listening(host, port))
+
+
+def config_of(app: FastAPI) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        http=Connection,
+        timeout_keep_alive=IDLE,
+        timeout_graceful_shutdown=GRACE,
+        backlog=BACKLOG,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+    )
+
+
+def listening(host: str, port: int) -> list[socket.socket]:
+    """A socket for each address of the host.
+
+    Uvicorn would only log why it cannot listen, and end with an exit code that means something else here.
+    """
+    sockets: list[socket.socket] = []
+    try:
+        for family, *_, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+            sockets.append(socket.create_server(address, family=family, backlog=BACKLOG))
+            # connections inherit it: without, an answer in two pieces waits for an acknowledgement, some 40 ms
+            sockets[-1].setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    except OSError as error:
+        for one in sockets:
+            one.close()
+        why = error.strerror if isinstance(error, socket.gaierror) else os.strerror(error.errno or 0)
+        raise UserError(
+            f"cannot listen at {host}, port {port}: {why}; choose another --host or --port"
+        ) from error
+    return sockets
+
+
+class Lines(logging.Formatter):
+    """One line for each record; only a traceback has more, and in JSON it has not."""
+
+    def __init__(self, as_json: bool) -> None:
+        super().__init__()
+        self._as_json = as_json
+
+    def format(self, record: logging.LogRecord) -> str:
+        at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        message = record.getMessage()
+        about = {name: vars(record)[name] for name in ABOUT if vars(record).get(name) not in (None, False)}
+        trace = self.formatException(record.exc_info) if record.exc_info else ""
+        if self._as_json:
+            facts: dict[str, Any] = {"at": at, "level": record.levelname, "message": message, **about}
+            return json.dumps(facts | ({"traceback": trace} if trace else {}))
+        told = "".join(f" {name}={json.dumps(value)}" for name, value in about.items())
+        return "\n".join([f"{at} {record.levelname} {message}{told}", *([trace] if trace else [])])
+
+
+def log_to_stderr(kind: str, level: str) -> None:
+    if kind not in KINDS or level not in LEVELS:
+        raise UserError(
+            f"logs are {' or '.join(KINDS)}, at the level {', '.join(LEVELS)}: not {kind}, {level}"
+        )
+    handler = logging.StreamHandler()
+    handler.setFormatter(Lines(as_json=kind == "json"))
+    logging.basicConfig(level=level.upper(), handlers=[handler])

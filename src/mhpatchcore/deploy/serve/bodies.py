@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
-from fastapi import Request
+from fastapi import Depends, Request
 from pydantic import TypeAdapter, ValidationError
 from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect
 
 from mhpatchcore.deploy.serve.pool import Limits, Pool
-from mhpatchcore.deploy.serve.refusals import Refused, busy, described, too_large, unreadable
-from mhpatchcore.errors import ImageTooLargeError, UserError
+from mhpatchcore.deploy.serve.refusals import Refused, busy, described
+from mhpatchcore.errors import ImageTooLargeError
 from mhpatchcore.inputs.decode import open_image
 from mhpatchcore.inputs.files import FetchedFile
 from mhpatchcore.runtime.arrays import Array
-from mhpatchcore.runtime.texts import without_paths
 
 SENT = "<the image that was sent>"
 # the last is what `curl --data-binary` says of any file
@@ -43,7 +42,7 @@ class Sent:
     def __post_init__(self) -> None:
         part = self.part or ""
         if len(part) > LONGEST or part != part.encode(errors="replace").decode():
-            raise unreadable(f"a part's id is a text of at most {LONGEST} letters")
+            raise Refused(422, f"a part's id is a text of at most {LONGEST} letters")
 
     @cached_property
     def sha256(self) -> str:
@@ -54,46 +53,27 @@ class Sent:
         ).hexdigest()
 
     @property
+    def source(self) -> FetchedFile | Array:
+        """What the readers of images take: bytes are a file that is in memory alone."""
+        return FetchedFile(SENT, self.content) if isinstance(self.content, bytes) else self.content
+
+    @property
     def size(self) -> int:
         """In bytes."""
         return self.content.nbytes if isinstance(self.content, np.ndarray) else len(self.content)
 
 
-@contextmanager
-def as_source(content: bytes | Array) -> Iterator[FetchedFile | Array]:
-    """What the readers of images take; bytes become a file that is in memory alone."""
-    yield content if isinstance(content, np.ndarray) else FetchedFile(SENT, content)
-
-
-@contextmanager
-def readable(sent: Sent, most_pixels: int) -> Iterator[FetchedFile | Array]:
-    """`as_source`, if it has not too many pixels; what the readers then say of it is said of its name."""
-    if not sent.size:
-        raise unreadable("the body is empty: send an image")
-    with as_source(sent.content) as source:
-        try:
-            height, width = _size(source)
-            if height * width > most_pixels:
-                raise ImageTooLargeError(
-                    f"the image has {width} × {height} pixels, and at most {most_pixels} are taken: send it smaller"
-                )
-            yield source
-        except UserError as error:
-            refused = too_large if isinstance(error, ImageTooLargeError) else unreadable
-            raise refused(str(without_paths(str(error).replace(str(source), sent.name)))) from error
-
-
-def _size(source: FetchedFile | Array) -> tuple[int, int]:
-    """Height and width; 0 of what is no image, of which decoding says what is wrong."""
+def check_pixels(sent: Sent, most: int) -> None:
+    """Refuse an image of too many pixels before they are decoded; of what is no image decoding says what is wrong."""
+    source, height, width = sent.source, 0, 0
     if isinstance(source, np.ndarray):
-        return source.shape[0], source.shape[1]
-    try:
-        with open_image(source) as image:
-            return image.height, image.width
-    except UserError:
-        raise
-    except Exception:  # Pillow raises nearly anything on damaged files
-        return 0, 0
+        height, width = source.shape[:2]
+    else:
+        with suppress(Exception), open_image(source) as image:  # Pillow raises nearly anything
+            height, width = image.height, image.width
+    if height * width > most:
+        told = f"the image has {width} × {height} pixels, and at most {most} are taken: send it smaller"
+        raise ImageTooLargeError(told)
 
 
 async def body_of(request: Request, most: int | None = None) -> bytes:
@@ -104,12 +84,9 @@ async def body_of(request: Request, most: int | None = None) -> bytes:
     limits: Limits = request.app.state.service.limits
     pool: Pool = request.app.state.service.pool
     most = min(most or limits.max_bytes, limits.max_bytes)
-    too_long = too_large(f"the body has more than {most} bytes, the most that are taken")
-    declared = request.headers.get("content-length", "")
-    if declared.isdigit() and int(declared[:18]) > most:
-        raise too_long
+    too_long = Refused(413, f"the body has more than {most} bytes, the most that are taken")
     if request.headers.get("content-encoding", "identity") != "identity":
-        raise Refused(415, "type", "send the body as it is: compressed ones are not taken")
+        raise Refused(415, "send the body as it is: compressed ones are not taken")
     content = bytearray()
     try:
         async with asyncio.timeout(limits.timeout):
@@ -122,9 +99,9 @@ async def body_of(request: Request, most: int | None = None) -> bytes:
                     raise too_long
         return bytes(content)
     except TimeoutError:
-        raise Refused(408, "timeout", f"the body did not come within {limits.timeout:g} seconds") from None
+        raise Refused(408, f"the body did not come within {limits.timeout:g} seconds") from None
     except ClientDisconnect:
-        raise Refused(400, "gone", "the connection was closed before the body had come") from None
+        raise Refused(400, "the connection was closed before the body had come", "gone") from None
     finally:
         pool.bytes_left += len(content)
 
@@ -144,19 +121,13 @@ async def images_of(request: Request, parts: Sequence[str]) -> tuple[list[Sent],
         return await _in_form(request, parts), True
     if kind and not kind.startswith("image/") and kind not in BINARY:
         message = "send an image (image/png, …), application/octet-stream or multipart/form-data"
-        raise Refused(415, "type", message)
+        raise Refused(415, message)
     return [Sent(await body_of(request), name_in(request), parts[0] if parts else None)], False
 
 
 def name_in(request: Request) -> str:
     """What the address says that a single image is called."""
     return (request.query_params.get("name") or "image")[:LONGEST]
-
-
-class _InMemory(MultiPartParser):
-    """Files stay in memory, which the limit on the body bounds, and never touch the disk."""
-
-    spool_max_size = 2**40
 
 
 async def _in_form(request: Request, parts: Sequence[str]) -> list[Sent]:
@@ -166,15 +137,16 @@ async def _in_form(request: Request, parts: Sequence[str]) -> list[Sent]:
         yield body
 
     try:
-        parser = _InMemory(request.headers, whole(), max_files=most, max_fields=most)  # type: ignore[arg-type]
+        parser = MultiPartParser(request.headers, whole(), max_files=most, max_fields=most)  # type: ignore[arg-type]
+        parser.spool_max_size = 2**40  # files stay in memory, which the limit on the body bounds
         items = (await parser.parse()).multi_items()
     except Exception as error:  # the parser raises what its callbacks do, such as KeyError without a boundary
         if isinstance(error, MultiPartException) and error.message.startswith("Too many"):
-            raise too_large(f"a request has at most {most} images") from None
-        raise unreadable("the form cannot be read: send multipart/form-data with files") from error
+            raise Refused(413, f"a request has at most {most} images") from None
+        raise Refused(422, "the form cannot be read: send multipart/form-data with files") from error
     files = [value for _, value in items if isinstance(value, UploadFile)]
     if not files:
-        raise unreadable("the form holds no file: give them in the field images")
+        raise Refused(422, "the form holds no file: give them in the field images")
     ids = [value for key, value in items if key == "part" and isinstance(value, str)] + list(parts)
     named = [((file.filename or "image")[:LONGEST], await file.read()) for file in files]
     return [Sent(content, name, ids[i] if i < len(ids) else None) for i, (name, content) in enumerate(named)]
@@ -186,4 +158,13 @@ async def json_of(request: Request, kind: type[Out]) -> Out:
     try:
         return await asyncio.to_thread(lambda: TypeAdapter(kind).validate_json(body, strict=True))
     except ValidationError as error:
-        raise unreadable(described(error.errors())) from None
+        raise Refused(422, described(error.errors())) from None
+
+
+def json_body(kind: type[Out]) -> Any:
+    """`json_of` for a route that says what it takes in its signature."""
+
+    async def read(request: Request) -> Out:
+        return await json_of(request, kind)
+
+    return Depends(read)

@@ -75,28 +75,19 @@ class Metrics:
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
         known: dict[str, Any] = {"namespace": "mhpatchcore", "registry": self._registry}
-        self._requests = Counter("requests", "Answers, by status", ["route", "status"], **known)
+        self.requests = Counter("requests", "Answers, by status", ["route", "status"], **known)
         self._parts = Counter("parts", "Parts that were scored", ["model", "verdict"], **known)
-        self._refused = Counter("refused", "What was not scored, by reason", ["model", "reason"], **known)
+        self.refused = Counter("refused", "What was not scored, by reason", ["model", "reason"], **known)
         self._seconds = {
             phase: Histogram(f"{phase}_seconds", told, ["model"], buckets=SECONDS, **known)
             for phase, told in PHASES.items()
         }
-        self._swaps = Counter("swaps", "Models put in place of others", ["model"], **known)
+        self.swaps = Counter("swaps", "Models put in place of others", ["model"], **known)
         self._models = {name: Gauge(name, told, ["model"], **known) for name, told in GAUGES.items()}
         info = "1 for every model in service, with the hash of its file"
         self._info = Gauge("model_info", info, ["model", "sha256"], **known)
         self._accepted = Gauge("accepted_requests", "Requests that wait for their answer", **known)
         self._record = {name: Gauge(name, told, **known) for name, told in RECORD.items()}
-
-    def answered(self, route: str, status: int) -> None:
-        self._requests.labels(route, str(status)).inc()
-
-    def refused(self, model: str, reason: str) -> None:
-        self._refused.labels(model, reason).inc()
-
-    def swapped(self, model: str) -> None:
-        self._swaps.labels(model).inc()
 
     def add(self, served: Served, result: Result | None, seconds: dict[str, float], trial: bool) -> None:
         """Count a part; None is one without a result."""

@@ -19,13 +19,11 @@ import numpy as np
 from fastapi import Request
 from PIL import Image
 
-from mhpatchcore.deploy.serve.bodies import as_source
-from mhpatchcore.deploy.serve.pool import Key
-from mhpatchcore.deploy.serve.refusals import Refused, unknown
+from mhpatchcore.deploy.serve.pool import Key, Lane
+from mhpatchcore.deploy.serve.refusals import Refused
 from mhpatchcore.deploy.serve.registry import Served
-from mhpatchcore.deploy.serve.service import Part, Service
+from mhpatchcore.deploy.serve.service import Part
 from mhpatchcore.detector import Detector
-from mhpatchcore.inputs.files import FetchedFile
 from mhpatchcore.inputs.loading import load_pixels
 from mhpatchcore.inspection.drift import typical_file
 from mhpatchcore.inspection.evidence import Evidence, explain
@@ -46,6 +44,7 @@ from mhpatchcore.runtime.arrays import Array
 from mhpatchcore.runtime.texts import representable, without_paths
 
 Style = Literal["overlay", "layer", "outline"]
+LOOK = 0.1  # seconds between looks whether somebody waits
 CROP = 160  # pixels, the side of a crop
 JPEG_QUALITY = 88
 LAYER = {
@@ -57,82 +56,78 @@ _modest: WeakKeyDictionary[Detector, Model] = WeakKeyDictionary()
 IMAGE, HEAT, EVIDENCE, FIGURE = range(4)  # ranks: what costs little comes first
 
 
-async def get_image(request: Request, service: Service, part: Part, longest: int) -> bytes:
+async def get_image(request: Request, part: Part, longest: int) -> bytes:
     """The image as JPEG, its longer side at most so many pixels; a small one is made of a large one that is there."""
     _check_image(part)
+    lane: Lane = request.app.state.service.lane
 
     def made() -> bytes:
-        larger = service.lane.known((part.id, "image", SCREEN)) if longest < SCREEN else None
+        larger = lane.known((part.id, "image", SCREEN)) if longest < SCREEN else None
         if larger is not None:
             with Image.open(io.BytesIO(larger)) as image:
                 image.thumbnail((longest, longest))
                 return encoded(np.asarray(image), "JPEG")
         window = None if part.result is None else part.result.window
-        with as_source(part.sent.content) as source:
-            return encoded(screen_pixels(source, window, longest), "JPEG")
+        return encoded(screen_pixels(part.sent.source, window, longest), "JPEG")
 
-    return await _from_lane(request, service, (part.id, "image", longest), IMAGE, made)
+    return await _from_lane(request, (part.id, "image", longest), IMAGE, made)
 
 
-async def get_reference(request: Request, service: Service, served: Served) -> bytes:
+async def get_reference(request: Request, served: Served) -> bytes:
     """A typical image of those that the model has learnt from, if its file is where it was: JPEG."""
     model = served.detector.model
 
     def made() -> bytes:
         file = typical_file(model)
         if file is None:
-            raise unknown("picture of what was learnt: the training images are not where they were")
+            raise Refused(
+                404, "there is no picture of what was learnt: the training images are not where they were"
+            )
         return encoded(screen_pixels(file, model.config.views[0].window), "JPEG")
 
-    return await _from_lane(request, service, (served.sha256, "reference"), IMAGE, made)
+    return await _from_lane(request, (served.sha256, "reference"), IMAGE, made)
 
 
-async def get_heat(request: Request, service: Service, part: Part, style: Style) -> bytes:
+async def get_heat(request: Request, part: Part, style: Style) -> bytes:
     """The heat over the image, or as a transparent layer to be laid over it; or the outlines as such a layer: PNG."""
     result = part.result
     if result is None:
-        raise unknown("heat of this part: it was not judged, or before the service was started")
-    return await _from_lane(request, service, (part.id, style), HEAT, lambda: _heat(part, result, style))
+        raise Refused(
+            404, "there is no heat of this part: it was not judged, or before the service was started"
+        )
+    return await _from_lane(request, (part.id, style), HEAT, lambda: _heat(part, result, style))
 
 
-async def get_evidence(request: Request, service: Service, part: Part, as_picture: bool = False) -> bytes:
+async def get_evidence(request: Request, part: Part, as_picture: bool = False) -> bytes:
     """The worst places and the normal patches that they are compared with: JSON, or as one picture: PNG."""
     _check_image(part)
-    served, make = service.models[part.model], _evidence_png if as_picture else _evidence_json
+    served: Served = request.app.state.service.models[part.model]
+    make = _evidence_png if as_picture else _evidence_json
     key, rank = (part.id, as_picture, served.sha256), FIGURE if as_picture else EVIDENCE
-    return await _from_lane(request, service, key, rank, lambda: make(part, served))
+    return await _from_lane(request, key, rank, lambda: make(part, served))
 
 
 def _check_image(part: Part) -> None:
     if not part.sent.size or part.answer["reason"]:
-        raise unknown("picture of this part: its image was not kept, or could not be read")
+        raise Refused(404, "there is no picture of this part: its image was not kept, or could not be read")
 
 
-async def _from_lane(
-    request: Request, service: Service, key: Key, rank: int, make: Callable[[], bytes]
-) -> bytes:
+async def _from_lane(request: Request, key: Key, rank: int, make: Callable[[], bytes]) -> bytes:
     """A picture, as long as somebody waits for it."""
-
-    async def gone() -> None:
-        while (await request.receive())["type"] != "http.disconnect":
-            pass
-
-    getting = asyncio.ensure_future(service.lane.get(key, rank, make))
-    leaving = asyncio.ensure_future(gone())
+    lane: Lane = request.app.state.service.lane
+    getting = asyncio.ensure_future(lane.get(key, rank, make))
     try:
-        await asyncio.wait((getting, leaving), return_when=asyncio.FIRST_COMPLETED)
-        if not getting.done():
-            raise Refused(499, "gone", "nobody waits for the picture any more")
+        while not (await asyncio.wait([getting], timeout=LOOK))[0]:
+            if await request.is_disconnected():
+                raise Refused(499, "nobody waits for the picture any more", "gone")
         return getting.result()
     finally:
         getting.cancel()
-        leaving.cancel()
 
 
 def _heat(part: Part, result: Result, style: Style) -> bytes:
     if style == "overlay":
-        with as_source(part.sent.content) as source:
-            pixels = screen_pixels(source, result.window)
+        pixels = screen_pixels(part.sent.source, result.window)
         heat = screen_map(result, *pixels.shape[:2])
         return encoded(overlay(pixels, heat, heat_unit(result)), "PNG")
     heat = screen_map(result, *screen_size(*result.size, LAYER[style]))
@@ -142,17 +137,15 @@ def _heat(part: Part, result: Result, style: Style) -> bytes:
 
 
 def _evidence_png(part: Part, served: Served) -> bytes:
-    with as_source(part.sent.content) as source:
-        _, evidence = _explained(part, source, served)
-        with _drawing:
-            return evidence_png(source, evidence)
+    _, evidence = _explained(part, served)
+    with _drawing:
+        return evidence_png(part.sent.source, evidence)
 
 
 def _evidence_json(part: Part, served: Served) -> bytes:
     """With every patch as a small picture where its image was found."""
-    with as_source(part.sent.content) as source:
-        result, evidence = _explained(part, source, served)
-        pixels = load_pixels(source, result.window)
+    result, evidence = _explained(part, served)
+    pixels = load_pixels(part.sent.source, result.window)
     facts: dict[str, Any] = without_paths(representable(evidence.to_dict()))  # before pictures are in it
     del facts["image"]
     for told, place in zip(facts["places"], evidence.places, strict=True):
@@ -167,9 +160,9 @@ def _evidence_json(part: Part, served: Served) -> bytes:
     return json.dumps(facts).encode()
 
 
-def _explained(part: Part, source: FetchedFile | Array, served: Served) -> tuple[Result, Evidence]:
+def _explained(part: Part, served: Served) -> tuple[Result, Evidence]:
     """The image as the model that is served now sees it, which may be a later one than it was judged by."""
-    detector, result = served.detector, part.result
+    detector, result, source = served.detector, part.result, part.sent.source
     if result is None or part.answer["sha256"] != served.sha256:
         result = detector.score_opened(detector.opened(source))
     if detector not in _modest:  # its networks take one core, and leave the others to the line

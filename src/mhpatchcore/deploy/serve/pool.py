@@ -18,12 +18,12 @@ from math import ceil
 from typing import TypeVar
 
 from mhpatchcore.deploy.serve.refusals import Refused, busy, closing
-from mhpatchcore.errors import UserError
 from mhpatchcore.runtime.system import available_cores
 
 Out = TypeVar("Out")
-MEMORY = 0.9  # of the running mean of seconds per work
+MEMORY = 0.9  # of the running mean of seconds that a work takes, with its waiting
 PATIENCE = 1.0  # seconds that a picture waits for a quiet moment
+COMING = 4  # bodies of the largest size that may come at a time
 MOST_WAITING = 200
 MOST_BYTES = 100_000_000  # of pictures that are kept
 Key = tuple[object, ...]
@@ -33,9 +33,8 @@ Key = tuple[object, ...]
 class Limits:
     """Of each request: bytes, of which less may be JSON, pixels and number of its images, seconds until its answer.
 
-    `workers` images are scored at a time, each on one core, and `queue` further requests may wait; bodies that are
-    still coming have at most `receiving_bytes` together. The last `kept_parts` parts stay in memory, as far as their
-    images fit into `kept_bytes`.
+    `workers` images are scored at a time, each on one core, and `queue` further requests may wait. The last
+    `kept_parts` parts stay in memory, as far as their images fit into `kept_bytes`.
     """
 
     max_bytes: int = 64_000_000
@@ -45,14 +44,8 @@ class Limits:
     workers: int = field(default_factory=available_cores)
     queue: int = 32
     timeout: float = 30.0
-    receiving_bytes: int = 256_000_000
     kept_parts: int = 500
     kept_bytes: int = 200_000_000
-
-    def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            if not value > 0:
-                raise UserError(f"{name.replace('_', '-')} must be more than 0, not {value}")
 
 
 @dataclass(frozen=True)
@@ -72,9 +65,9 @@ class Deadline:
     def passed(self) -> Refused:
         if self.is_callers:
             told = f"there was no result within {1000 * self.seconds:g} ms, the caller's deadline"
-            return Refused(200, "deadline", told)
+            return Refused(200, told, "deadline")
         told = f"there was no result within {self.seconds:g} seconds: try again"
-        return Refused(503, "timeout", told, {"Retry-After": "1"})
+        return Refused(503, told, "timeout", {"Retry-After": "1"})
 
 
 class Pool:
@@ -87,7 +80,7 @@ class Pool:
         self._under_way = 0
         self._quiet = asyncio.Event()  # a core is free even if one more image comes
         self._quiet.set()
-        self.bytes_left = limits.receiving_bytes  # for bodies that are coming
+        self.bytes_left = COMING * limits.max_bytes  # for bodies that are coming
         self.accepted = 0
         self.closing = False
 
@@ -96,7 +89,7 @@ class Pool:
         if self.closing:
             raise closing()
         if self.accepted >= self._limits.workers + self._limits.queue:
-            raise busy(max(1, ceil(self.accepted * self._seconds / self._limits.workers)))
+            raise busy(ceil(self._seconds))
 
     @contextmanager
     def place(self) -> Iterator[None]:
@@ -108,24 +101,19 @@ class Pool:
         finally:
             self.accepted -= 1
 
-    async def run(self, work: Callable[[], Out], deadline: Deadline) -> tuple[Out, float]:
-        """What the work gives, and the seconds that it has waited for a thread."""
+    async def run(self, work: Callable[[], Out], deadline: Deadline) -> Out:
+        """What the work gives."""
         asked = time.perf_counter()
-
-        def timed() -> tuple[Out, float, float]:
-            started = time.perf_counter()
-            return work(), started - asked, time.perf_counter() - started
-
         self._count(1)
         try:
             async with asyncio.timeout_at(deadline.at):
-                out, waited, took = await asyncio.get_running_loop().run_in_executor(self._threads, timed)
+                return await asyncio.get_running_loop().run_in_executor(self._threads, work)
         except TimeoutError:
             raise deadline.passed() from None
         finally:
             self._count(-1)
-        self._seconds = MEMORY * self._seconds + (1 - MEMORY) * took
-        return out, waited
+            took = time.perf_counter() - asked
+            self._seconds = MEMORY * self._seconds + (1 - MEMORY) * took
 
     async def quiet(self) -> None:
         """Wait for a moment with little to score, but not for ever."""

@@ -19,6 +19,23 @@ from mhpatchcore.runtime.texts import without_paths
 log = logging.getLogger("mhpatchcore")
 
 
+REASONS = {
+    400: "input",
+    401: "token",
+    404: "unknown",
+    408: "timeout",
+    409: "changed",
+    413: "too large",
+    415: "type",
+    422: "unreadable",
+    428: "unseen",
+    429: "busy",
+    500: "fault",
+    503: "not written",
+    507: "full disk",
+}
+
+
 class Refused(Exception):  # noqa: N818 (an answer, not a fault)
     """A request, or an image of one, that gets no result; `reason` is what the metrics count it under.
 
@@ -26,36 +43,24 @@ class Refused(Exception):  # noqa: N818 (an answer, not a fault)
     """
 
     def __init__(
-        self, status: int, reason: str, message: str, headers: Mapping[str, str] | None = None
+        self, status: int, message: str, reason: str = "", headers: Mapping[str, str] | None = None
     ) -> None:
         super().__init__(message)
-        self.status, self.reason, self.message = status, reason, message
-        self.headers = dict(headers or {})
+        self.status, self.message, self.headers = status, message, headers
+        self.reason = reason or REASONS[status]
 
 
 def busy(seconds: int) -> Refused:
-    return Refused(429, "busy", "the queue is full: try again", {"Retry-After": str(seconds)})
+    return Refused(429, "the queue is full: try again", headers={"Retry-After": str(seconds)})
 
 
 def closing() -> Refused:
     headers = {"Retry-After": "5", "Connection": "close"}
-    return Refused(503, "closing", "the service is shutting down", headers)
+    return Refused(503, "the service is shutting down", "closing", headers)
 
 
 def failed() -> Refused:
-    return Refused(500, "fault", "the service has failed on this request; its log says why")
-
-
-def too_large(message: str) -> Refused:
-    return Refused(413, "too large", message)
-
-
-def unreadable(message: str) -> Refused:
-    return Refused(422, "unreadable", message)
-
-
-def unknown(what: str) -> Refused:
-    return Refused(404, "unknown", f"there is no {what}")
+    return Refused(500, "the service has failed on this request; its log says why")
 
 
 def described(errors: Iterable[Mapping[str, Any]]) -> str:
@@ -68,15 +73,15 @@ def of_user_error(error: UserError) -> Refused:
     message = str(without_paths(str(error)))
     if _is_full_disk(error):
         log.error("the disk is full: %s", error)
-        return Refused(507, "full disk", "the disk of the service is full: nothing was written")
+        return Refused(507, "the disk of the service is full: nothing was written")
     if isinstance(error, InboxError | NotWrittenError):
         log.error("nothing was changed: %s", error)
-        return Refused(503, "not written", message, {"Retry-After": "5"})
+        return Refused(503, message, headers={"Retry-After": "5"})
     if isinstance(error, NoSuchPartError | NoSuchJobError):
-        return Refused(404, "unknown", message)
+        return Refused(404, message)
     if isinstance(error, ModelChangedError | NotReadyError | OtherProductError):
-        return Refused(409, "changed", message)
-    return unreadable(message)
+        return Refused(409, message)
+    return Refused(422, message)
 
 
 def _is_full_disk(error: BaseException | None) -> bool:

@@ -18,19 +18,19 @@ from threading import Lock
 
 from mhpatchcore.deploy.inbox import Inbox
 from mhpatchcore.deploy.inbox.journal import InboxError
+from mhpatchcore.deploy.inbox.proposals import loaded
 from mhpatchcore.deploy.inbox.versions import check_product, is_kept, keep, locked
-from mhpatchcore.deploy.serve.refusals import unknown
+from mhpatchcore.deploy.serve.refusals import Refused
 from mhpatchcore.detector import Detector
-from mhpatchcore.errors import ModelFileError, UserError
-from mhpatchcore.model.file import check_file, to_bytes
-from mhpatchcore.runtime.system import give_back, path_of_open
+from mhpatchcore.errors import UserError
+from mhpatchcore.model.file import to_bytes
+from mhpatchcore.runtime.system import give_back
 from mhpatchcore.runtime.texts import without_paths
 
 SUFFIX = ".mhpc"
 log = logging.getLogger("mhpatchcore")
-FEW, WILD = 5, 1 / 3  # parts that say something, and the share of them whose verdict may change
-GONE = "its file is gone; the model is served from memory"
 Stamp = tuple[int, int, int]
+GONE = "its file is gone; the model is served from memory"
 
 
 @dataclass(frozen=True)
@@ -41,10 +41,6 @@ class Swap:
     changed: int
     is_wild: bool
 
-    @staticmethod
-    def of(parts: int, changed: int) -> Swap:
-        return Swap(parts, changed, parts >= FEW and changed > WILD * parts)
-
 
 @dataclass(frozen=True, eq=False)
 class Served:
@@ -54,7 +50,7 @@ class Served:
     path: Path
     detector: Detector
     sha256: str
-    stamp: Stamp
+    stamp: Stamp | None
     loaded_at: str
     swap: Swap | None = None
 
@@ -92,7 +88,7 @@ class Registry:
 
     def __getitem__(self, name: str) -> Served:
         if name not in self._served:
-            raise unknown("such model")
+            raise Refused(404, "there is no such model")
         return self._served[name]
 
     def refresh(self) -> None:
@@ -109,9 +105,8 @@ class Registry:
 
     def _refreshed(self, name: str, path: Path) -> str | None:
         """Load the file if it has changed; what is wrong with it."""
-        try:
-            stamp = _stamp(path)
-        except OSError:
+        stamp = _stamp(path)
+        if stamp is None:
             return GONE
         if name in self._served and self._served[name].stamp == stamp:
             return None
@@ -143,7 +138,11 @@ class Registry:
 
     def _loaded(self, name: str, path: Path) -> Served:
         """The model in a file, unless it is one of another product and nobody has said that it is meant."""
-        served, journal = load_served(name, path), self.inbox.journal
+        stamp = _stamp(path)  # before it is read: what is replaced meanwhile is loaded again
+        sha256, detector = loaded(path)
+        detector.runtime.warm_up()
+        loaded_at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        served, journal = Served(name, path, detector, sha256, stamp, loaded_at), self.inbox.journal
         known = self._served[name].detector.model.product if name in self._served else ""
         is_meant = self._other_product
         with suppress(InboxError):  # verdicts do not depend on it
@@ -173,23 +172,9 @@ class Registry:
         return found
 
 
-def load_served(name: str, path: Path) -> Served:
-    """Load a model file, ready to score; what is hashed and what is loaded is one file, also if it is replaced now."""
-    check_file(path)
-    try:
-        with path.open("rb") as file:
-            opened = path_of_open(file, path)
-            stamp, sha256 = _stamp(opened), hashlib.file_digest(file, "sha256").hexdigest()
-            detector = Detector.load(opened)
-            detector.runtime.warm_up()
-    except UserError as error:
-        raise type(error)(str(error).replace(str(opened), str(path))) from error
-    except OSError as error:
-        raise ModelFileError(f"cannot read {path}: {error.strerror}; check its permissions") from error
-    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    return Served(name, path, detector, sha256, stamp, now)
-
-
-def _stamp(path: Path) -> Stamp:
-    facts = path.stat()
-    return facts.st_mtime_ns, facts.st_size, facts.st_ino
+def _stamp(path: Path) -> Stamp | None:
+    """None where it is gone."""
+    with suppress(OSError):
+        facts = path.stat()
+        return facts.st_mtime_ns, facts.st_size, facts.st_ino
+    return None

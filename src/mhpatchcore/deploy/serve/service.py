@@ -13,21 +13,23 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import scipy.ndimage  # these two are imported late elsewhere, and the first part on the line need not wait for that
-import scipy.stats  # noqa: F401
+import scipy.stats  # noqa: F401  # imported late elsewhere, and the first part on the line need not wait for that
 
+from mhpatchcore.deploy.inbox.jobs import Jobs
 from mhpatchcore.deploy.inbox.versions import recover
 from mhpatchcore.deploy.record import Record
 from mhpatchcore.deploy.serve.answers import model_answer, part_answer
-from mhpatchcore.deploy.serve.bodies import Sent, as_source, readable
+from mhpatchcore.deploy.serve.bodies import SENT, Sent, check_pixels
 from mhpatchcore.deploy.serve.metrics import Metrics
 from mhpatchcore.deploy.serve.pool import Deadline, Lane, Limits, Pool
-from mhpatchcore.deploy.serve.refusals import Refused, closing, failed, unknown
+from mhpatchcore.deploy.serve.refusals import Refused, closing, failed
 from mhpatchcore.deploy.serve.registry import Registry, Served, Swap
-from mhpatchcore.errors import UserError
+from mhpatchcore.errors import ImageError, ImageTooLargeError, UserError
 from mhpatchcore.result import Result
+from mhpatchcore.runtime.texts import without_paths
 
 LAST = 12  # parts that a swapped model is tried on
+FEW, WILD = 5, 1 / 3  # parts that say something, and the share of them whose verdict may change
 BEHIND = 200  # events that a slow listener may be behind; older ones are dropped
 log = logging.getLogger("mhpatchcore")
 
@@ -74,7 +76,7 @@ class Parts:
 
     def __getitem__(self, id_: str) -> Part:
         if id_ not in self._by_id:
-            raise unknown("such part among the last ones")
+            raise Refused(404, "there is no such part among the last ones")
         return self._by_id[id_]
 
     def newest(self, limit: int, model: str | None, verdict: str | None) -> list[dict[str, Any]]:
@@ -138,6 +140,8 @@ class Service:
         self.pool = Pool(self.limits)
         self.lane = Lane(self.pool)
         self.metrics = Metrics()
+        # half of the cores stays with the line while a change is made
+        self.jobs = Jobs(self.models.inbox, max(1, self.limits.workers // 2))
         kept = self.limits.kept_parts, self.limits.kept_bytes
         self.parts = Parts(*kept)
         for answer, image in record.newest(*kept) if record else ():
@@ -159,15 +163,12 @@ class Service:
     async def _score_one(self, served: Served, sent: Sent, deadline: Deadline, trial: bool) -> Part:
         asked = time.perf_counter()
         try:
-            (result, decoding, computing), waited = await self.pool.run(
-                lambda: judged(served, sent, self.limits), deadline
-            )
+            result, seconds = await self.pool.run(lambda: judged(served, sent, self.limits, asked), deadline)
         except Refused as refused:
             return await self.reject(served, sent, refused, trial, time.perf_counter() - asked)
         except Exception:
             log.exception("an image makes the service fail", extra={"model": served.name, "part": sent.part})
             return await self.reject(served, sent, failed(), trial, time.perf_counter() - asked)
-        seconds = {"queue": waited, "decode": decoding, "compute": computing}
         return self._added(
             served, Part(part_answer(sent, served, result, seconds, trial), sent, result), sent
         )
@@ -179,7 +180,7 @@ class Service:
         await asyncio.to_thread(lambda: sent.sha256)
         seconds = {"queue": waited, "decode": 0.0, "compute": 0.0}
         answer = part_answer(sent, served, refused, seconds, trial)
-        self.metrics.refused(served.name, refused.reason)
+        self.metrics.refused.labels(served.name, refused.reason).inc()
         return self._added(served, Part(answer, Sent(b"", sent.name, sent.part), refused=refused), sent)
 
     def _added(self, served: Served, part: Part, sent: Sent) -> Part:
@@ -202,7 +203,8 @@ class Service:
         self._write_down(served)
         parts = self.parts.last(served.name, LAST)
         turned = sum(_verdict(part, served) != part.answer["verdict"] for part in parts)
-        return Swap.of(len(parts), turned) if parts else None
+        is_wild = len(parts) >= FEW and turned > WILD * len(parts)
+        return Swap(len(parts), turned, is_wild) if parts else None
 
     def _write_down(self, served: Served) -> None:
         """Settle what a killed process has left, and record which model is in use; verdicts do not depend on it."""
@@ -220,27 +222,34 @@ class Service:
 
     def end(self) -> None:
         """Wait for what is under way, and for the record."""
+        self.jobs.close()
         self.lane.end()
         self.pool.end()
         if self.record is not None:
             self.record.close()
 
 
-def judged(served: Served, sent: Sent, limits: Limits) -> tuple[Result, float, float]:
-    """The result of an image with its regions, and the seconds of decoding and of computing."""
+def judged(served: Served, sent: Sent, limits: Limits, asked: float) -> tuple[Result, dict[str, float]]:
+    """The result of an image with its regions, and the seconds of each phase since it was asked for."""
     started = time.perf_counter()
     _ = sent.sha256
-    with readable(sent, limits.max_pixels) as source:
-        image = served.detector.opened(source)
+    try:
+        if not sent.size:
+            raise ImageError("the body is empty: send an image")
+        check_pixels(sent, limits.max_pixels)
+        image = served.detector.opened(sent.source)
         decoded = time.perf_counter()
         result = served.detector.score_opened(image)
         _ = result.regions  # they take a map, which is made here and not on the thread of the event loop
-    return result, decoded - started, time.perf_counter() - decoded
+    except UserError as error:
+        status = 413 if isinstance(error, ImageTooLargeError) else 422
+        raise Refused(status, str(without_paths(str(error).replace(SENT, sent.name)))) from error
+    computing = time.perf_counter() - decoded
+    return result, {"queue": started - asked, "decode": decoded - started, "compute": computing}
 
 
 def _verdict(part: Part, served: Served) -> str:
     try:
-        with as_source(part.sent.content) as source:
-            return served.detector.score_opened(served.detector.opened(source)).verdict
+        return served.detector.score_opened(served.detector.opened(part.sent.source)).verdict
     except UserError:  # images that the other model could read
         return "not scored"

@@ -20,7 +20,7 @@ from mhpatchcore.deploy.serve import answers, pictures
 from mhpatchcore.deploy.serve.answers import reply
 from mhpatchcore.deploy.serve.bodies import Sent, images_of, name_in
 from mhpatchcore.deploy.serve.pool import Deadline
-from mhpatchcore.deploy.serve.refusals import Refused, busy, unknown
+from mhpatchcore.deploy.serve.refusals import Refused, busy
 from mhpatchcore.deploy.serve.service import Part, Service
 from mhpatchcore.report.drawing import SCREEN
 from mhpatchcore.result import Verdict
@@ -35,11 +35,15 @@ MEDIA = {
     "jsonl": "application/jsonl",
     "parquet": "application/vnd.apache.parquet",
 }
-PICTURE = answers.problems(404, 422, 429, 503)
+PICTURE = answers.problems(429)
+FILES = ("image/png", "image/jpeg", "application/octet-stream")
+IMAGES = answers.taking(answers.Images, *FILES, media="multipart/form-data") | {
+    "responses": {one: {"model": answers.RejectedAnswer} for one in (408, 413, 415, 422, 429, 500, 503)}
+}
 log = logging.getLogger("mhpatchcore")
 
 
-# both are coroutines because FastAPI calls plain functions on other threads, which takes longer than they do
+# FastAPI calls plain functions on other threads: what takes no time is a coroutine, what does delays no verdict
 async def service_of(request: Request) -> Service:
     service: Service = request.app.state.service
     return service
@@ -62,7 +66,7 @@ async def check_token(request: Request, service: Known) -> None:
         log.warning("a wrong token from %s", request.client.host if request.client else "somebody unknown")
         await asyncio.sleep(SLOWED)
     message = "a token is needed: Authorization: Bearer TOKEN"
-    raise Refused(401, "token", message, {"WWW-Authenticate": "Bearer"})
+    raise Refused(401, message, headers={"WWW-Authenticate": "Bearer"})
 
 
 def rejected(part: Part) -> Response:
@@ -72,29 +76,28 @@ def rejected(part: Part) -> Response:
     return reply(told, part.refused.status, part.refused.headers)
 
 
-router = APIRouter(prefix="/v1", tags=["v1"], dependencies=[Depends(check_token)])
+router = APIRouter(
+    prefix="/v1",
+    tags=["v1"],
+    dependencies=[Depends(check_token)],
+    responses=answers.problems(401, 404, 422, 503),
+)
 
 
-@router.get("/models", responses=answers.answers(list[answers.ModelAnswer]))
-async def models(service: Known) -> Response:
+@router.get("/models", response_model=list[answers.ModelAnswer])
+def models(service: Known) -> Response:
     """All models in service."""
     return reply([service.facts(served) for served in service.models.served])
 
 
-@router.get("/models/{name}", responses=answers.answers(answers.ModelAnswer, 404))
-async def model(name: str, service: Known) -> Response:
+@router.get("/models/{name}", response_model=answers.ModelAnswer)
+def model(name: str, service: Known) -> Response:
     """One model, with its history, its settings, and the scores that its threshold comes from."""
     served = service.models[name]
     return reply(service.facts(served) | answers.model_details(served))
 
 
-@router.post(
-    "/models/{name}/score",
-    responses=answers.scored(404, 408, 413, 415, 422, 429, 500, 503),
-    openapi_extra=answers.body(
-        {"multipart/form-data": answers.Images}, "image/png", "image/jpeg", "application/octet-stream"
-    ),
-)
+@router.post("/models/{name}/score", response_model=answers.ScoreAnswer, **IMAGES)
 async def score(
     name: str,
     request: Request,
@@ -132,16 +135,17 @@ async def score(
     results = [dict(one.answer) for one in parts]
     with suppress(TimeoutError, Refused):  # a verdict matters more than its picture
         async with asyncio.timeout_at(deadline.at):
-            if alone.result is not None and len(parts) == 1 and _wants_png(request):
-                png = await pictures.get_heat(request, service, alone, "overlay")
+            wants_png = request.headers.get("accept", "").startswith("image/png")
+            if alone.result is not None and len(parts) == 1 and wants_png:
+                png = await pictures.get_heat(request, alone, "overlay")
                 return Response(png, media_type="image/png", headers=_verdict_headers(alone))
             for told, one in zip(results, parts, strict=True):
-                await _add_pictures(told, request, service, one, map, evidence)
+                await _add_pictures(told, request, one, map, evidence)
     return reply({"results": results})
 
 
 async def _add_pictures(
-    told: dict[str, Any], request: Request, service: Service, part: Part, heat: str, evidence: bool
+    told: dict[str, Any], request: Request, part: Part, heat: str, evidence: bool
 ) -> None:
     """The heatmap and the evidence of a part, as they were asked for; one without a result has none."""
     if part.result is None:
@@ -149,14 +153,10 @@ async def _add_pictures(
     if heat == "link":
         told["heatmap"] = f"/v1/parts/{part.id}/heatmap.png"
     if heat == "png":
-        png = await pictures.get_heat(request, service, part, "overlay")
+        png = await pictures.get_heat(request, part, "overlay")
         told["heatmap"] = pictures.data_url(png, "PNG")
     if evidence:
-        told["evidence"] = json.loads(await pictures.get_evidence(request, service, part))
-
-
-def _wants_png(request: Request) -> bool:
-    return request.headers.get("accept", "").partition(",")[0].partition(";")[0].strip() == "image/png"
+        told["evidence"] = json.loads(await pictures.get_evidence(request, part))
 
 
 def _verdict_headers(part: Part) -> dict[str, str]:
@@ -164,16 +164,16 @@ def _verdict_headers(part: Part) -> dict[str, str]:
     return {header: str(part.answer[name]) for name, header in names.items() if part.answer[name] is not None}
 
 
-@router.get("/models/{name}/rates", responses=answers.answers(list[answers.Rate], 404))
-async def rates(name: str, service: Known) -> Response:
+@router.get("/models/{name}/rates", response_model=list[answers.Rate])
+def rates(name: str, service: Known) -> Response:
     """What other rates of false alarms would mean, on the calibration scores and on the last parts."""
     served = service.models[name]
     calibration, recent = served.detector.calibration, service.metrics.scores(served)
-    return reply(await asyncio.to_thread(answers.rates, calibration, recent))
+    return reply(answers.rates(calibration, recent))
 
 
-@router.get("/models/{name}/drift", responses=answers.problems(404))
-async def drift(name: str, service: Known) -> Response:
+@router.get("/models/{name}/drift")
+def drift(name: str, service: Known) -> Response:
     """The last parts against those of the calibration: have the scores changed, or how the camera sees them?"""
     served, metrics = service.models[name], service.metrics
     found = metrics.drift(served)
@@ -181,16 +181,14 @@ async def drift(name: str, service: Known) -> Response:
     return reply(told | {"scores": metrics.scores(served), "camera": metrics.camera(served).to_json()})
 
 
-@router.get(
-    "/models/{name}/reference.jpg", response_class=Response, responses=answers.problems(404, 422, 429, 503)
-)
+@router.get("/models/{name}/reference.jpg", response_class=Response, responses=answers.problems(429))
 async def reference(name: str, request: Request, service: Known) -> Response:
     """A typical image of those that were learnt, to be looked at beside one of the last parts."""
-    picture = await pictures.get_reference(request, service, service.models[name])
+    picture = await pictures.get_reference(request, service.models[name])
     return Response(picture, media_type="image/jpeg")
 
 
-@router.get("/parts", responses=answers.answers(list[answers.PartAnswer]))
+@router.get("/parts", response_model=list[answers.PartAnswer])
 async def parts(
     service: Known,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
@@ -206,7 +204,7 @@ async def part_image(
     id_: str, request: Request, service: Known, longest: Annotated[int, Query(ge=16, le=4096)] = SCREEN
 ) -> Response:
     """The image of one of the last parts, at the size of a screen, or with its longer side as asked for."""
-    return _kept(await pictures.get_image(request, service, service.parts[id_], longest), "image/jpeg")
+    return _kept(await pictures.get_image(request, service.parts[id_], longest), "image/jpeg")
 
 
 @router.get("/parts/{id_}/heatmap.png", response_class=Response, responses=PICTURE)
@@ -214,24 +212,24 @@ async def part_heatmap(
     id_: str, request: Request, service: Known, style: pictures.Style = "overlay"
 ) -> Response:
     """The heat over the image (overlay), or alone on a transparent ground (layer); or the outlines so (outline)."""
-    return _kept(await pictures.get_heat(request, service, service.parts[id_], style), "image/png")
+    return _kept(await pictures.get_heat(request, service.parts[id_], style), "image/png")
 
 
 @router.get("/parts/{id_}/evidence.png", response_class=Response, responses=PICTURE)
 async def part_evidence_picture(id_: str, request: Request, service: Known) -> Response:
     """One picture of the normal patches that the part was compared with."""
-    figure = await pictures.get_evidence(request, service, service.parts[id_], as_picture=True)
+    figure = await pictures.get_evidence(request, service.parts[id_], as_picture=True)
     return Response(figure, media_type="image/png")
 
 
 @router.get("/parts/{id_}/evidence.json", responses=PICTURE)
 async def part_evidence(id_: str, request: Request, service: Known) -> Response:
     """The same in numbers, each patch with a small picture."""
-    facts = await pictures.get_evidence(request, service, service.parts[id_])
+    facts = await pictures.get_evidence(request, service.parts[id_])
     return Response(facts, media_type="application/json")
 
 
-@router.get("/parts/{id_}", responses=answers.answers(answers.PartAnswer, 404))
+@router.get("/parts/{id_}", response_model=answers.PartAnswer)
 async def one_part(id_: str, service: Known) -> Response:
     """One of the last parts."""
     return reply(service.parts[id_].answer)
@@ -242,7 +240,7 @@ def _kept(content: bytes, kind: str) -> Response:
     return Response(content, media_type=kind, headers={"Cache-Control": "private, max-age=3600, immutable"})
 
 
-@router.get("/events", response_class=StreamingResponse, responses=answers.problems(429, 503))
+@router.get("/events", response_class=StreamingResponse, responses=answers.problems(429))
 async def events(service: Known) -> StreamingResponse:
     """Server-sent events: `part` for every part that is scored from now on, `model` for every model that is swapped."""
     if service.parts.listeners >= MOST_LISTENERS:
@@ -265,8 +263,8 @@ async def _stream(service: Service) -> AsyncIterator[str]:
             yield event
 
 
-@router.get("/verdicts", response_class=Response, responses=answers.problems(404, 422, 507))
-async def all_verdicts(
+@router.get("/verdicts", response_class=Response, responses=answers.problems(507))
+def all_verdicts(
     service: Known,
     format: Literal["csv", "jsonl", "parquet"] = "jsonl",
     since: Annotated[
@@ -279,8 +277,8 @@ async def all_verdicts(
 ) -> Response:
     """Every verdict that was given, the oldest first: JSON lines, CSV or Parquet."""
     if service.record is None:
-        raise unknown("record: the service was started without one")
+        raise Refused(404, "there is no record: the service was started without one")
     pieces = EXPORTS[format](verdicts(service.record.path, since, until, model, verdict, limit))
     name = {"Content-Disposition": f'attachment; filename="verdicts.{format}"', "Cache-Control": "no-store"}
-    first = await asyncio.to_thread(next, pieces, b"")  # what can be wrong is so before anything is answered
+    first = next(pieces, b"")  # what can be wrong is so before anything is answered
     return StreamingResponse(chain([first], pieces), media_type=MEDIA[format], headers=name)

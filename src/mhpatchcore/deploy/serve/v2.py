@@ -22,16 +22,16 @@ from pydantic import Field, TypeAdapter, ValidationError
 from pydantic_core import to_json
 
 from mhpatchcore import __version__
-from mhpatchcore.deploy.serve.answers import DEADLINE, Problem, json_body, problems, reply
+from mhpatchcore.deploy.serve.answers import DEADLINE, Problem, problems, reply, taking
 from mhpatchcore.deploy.serve.bodies import Sent, body_of
 from mhpatchcore.deploy.serve.pool import Deadline, Limits
-from mhpatchcore.deploy.serve.refusals import Refused, described, too_large
+from mhpatchcore.deploy.serve.refusals import Refused, described
 from mhpatchcore.deploy.serve.service import Part
 from mhpatchcore.deploy.serve.v1 import Known, check_token, rejected
 from mhpatchcore.runtime.arrays import Array
 
 LENGTH = "Inference-Header-Content-Length"
-INPUTS = {"UINT8": "u1", "UINT16": "<u2", "FP32": "<f4", "FP64": "<f8"}
+DTYPES = {"BOOL": "?", "UINT8": "u1", "UINT16": "<u2", "FP32": "<f4", "FP64": "<f8"}
 DEPTHS = {"16-bit": "UINT16", "float": "FP32"}  # of models that do not take UINT8
 CHANNELS = (1, 2, 3, 4)
 # datatypes, and what is told of a part whose deadline has passed
@@ -44,7 +44,6 @@ OUTPUTS: dict[str, tuple[str, Any]] = {
     "map": ("FP32", None),
 }
 USUAL = ("score", "p_value", "verdict", "threshold")
-DTYPES = {"FP64": "<f8", "BOOL": "?", "FP32": "<f4"}
 Parameters = dict[str, Any] | None
 
 
@@ -92,7 +91,7 @@ async def ready(service: Known) -> Response:
     return reply({"ready": not closing}, 503 if closing else 200)
 
 
-@models.get("", responses=problems(404))
+@models.get("")
 async def metadata(name: str, service: Known) -> Response:
     """Inputs and outputs of a model."""
     window = service.models[name].detector.config.views[0].window
@@ -105,17 +104,13 @@ async def metadata(name: str, service: Known) -> Response:
     return reply(told | {"inputs": [image], "outputs": outputs})
 
 
-@models.get("/ready", responses=problems(404))
+@models.get("/ready")
 async def model_ready(name: str, service: Known) -> Response:
     """Whether a model is loaded."""
     return reply({"name": service.models[name].name, "ready": True})
 
 
-@models.post(
-    "/infer",
-    responses=problems(400, 404, 408, 413, 415, 422, 429, 500, 503),
-    openapi_extra=json_body(Inference, "application/octet-stream"),
-)
+@models.post("/infer", **taking(Inference, "application/octet-stream"))
 async def infer(
     name: str,
     request: Request,
@@ -146,52 +141,52 @@ def _read(body: bytes, json_length: str | None, limits: Limits) -> tuple[Inferen
     length = len(body)
     if json_length is not None:
         if not (json_length.isascii() and json_length.isdigit() and int(json_length[:12]) <= length):
-            raise _wrong(f"{LENGTH} is longer than the body")
+            raise Refused(400, f"{LENGTH} is longer than the body")
         length = int(json_length)
     if length > limits.max_json:
         most = f"more than {limits.max_json} bytes, the most that are taken"
-        raise too_large(f"the JSON has {most}: send tensors as binary data")
+        raise Refused(413, f"the JSON has {most}: send tensors as binary data")
     try:
         asked = TypeAdapter(Inference).validate_json(body[:length], strict=True)
     except ValidationError as error:
-        raise _wrong(described(error.errors())) from None
+        raise Refused(400, described(error.errors())) from None
     if any(one.name not in OUTPUTS for one in asked.outputs or ()):
-        raise _wrong(f"there is no such output; there are: {', '.join(OUTPUTS)}")
+        raise Refused(400, f"there is no such output; there are: {', '.join(OUTPUTS)}")
     images = _images(asked.inputs[0], body[length:])
     if len(images) > limits.max_images:
-        raise too_large(f"a request has at most {limits.max_images} images, not {len(images)}")
+        raise Refused(413, f"a request has at most {limits.max_images} images, not {len(images)}")
     return asked, images
 
 
 def _images(tensor: Tensor, data: bytes) -> list[bytes | Array]:
     shape, size = tensor.shape, (tensor.parameters or {}).get("binary_data_size")
     if size is not None and size != len(data):
-        raise _wrong(f"{len(data)} bytes of data follow, and binary_data_size says otherwise")
+        raise Refused(400, f"{len(data)} bytes of data follow, and binary_data_size says otherwise")
     if tensor.datatype == "BYTES":
         files = _decoded(tensor.data) if size is None else _unpacked(data)
         if len(files) != prod(shape):
-            raise _wrong("the shape does not fit the data")
+            raise Refused(400, "the shape does not fit the data")
         return list(files)
     try:
-        values = _numbers(tensor) if size is None else np.frombuffer(data, INPUTS[tensor.datatype])
+        values = _numbers(tensor) if size is None else np.frombuffer(data, DTYPES[tensor.datatype])
         values = values.reshape(shape)
     except ValueError:
-        raise _wrong("the shape does not fit the data") from None
+        raise Refused(400, "the shape does not fit the data") from None
     if values.ndim < 2:
-        raise _wrong("an image has the shape (H, W), (H, W, 3) or, with others, (N, H, W, 3)")
+        raise Refused(400, "an image has the shape (H, W), (H, W, 3) or, with others, (N, H, W, 3)")
     is_one = values.ndim == 3 and values.shape[0] == 1 and values.shape[2] not in CHANNELS
     return list(values) if values.ndim == 4 or is_one else [values]
 
 
 def _numbers(tensor: Tensor) -> Array:
     """The numbers of a tensor in JSON."""
-    kind = np.dtype(INPUTS[tensor.datatype])
+    kind = np.dtype(DTYPES[tensor.datatype])
     try:
         values = np.array(tensor.data, np.float64)
     except (TypeError, ValueError, OverflowError):
-        raise _wrong("the data is not a list of numbers") from None
+        raise Refused(400, "the data is not a list of numbers") from None
     if kind.kind == "u" and not ((values >= 0) & (values <= np.iinfo(kind).max)).all():
-        raise _wrong(f"the data does not fit into {tensor.datatype}")
+        raise Refused(400, f"the data does not fit into {tensor.datatype}")
     return values.astype(kind)
 
 
@@ -200,7 +195,7 @@ def _decoded(given: Any) -> list[bytes]:
     try:
         return [base64.b64decode(one, validate=True) for one in given]
     except (TypeError, ValueError):
-        raise _wrong("in JSON a file is a text in base64; or send it as binary data") from None
+        raise Refused(400, "in JSON a file is a text in base64; or send it as binary data") from None
 
 
 def _unpacked(data: bytes) -> list[bytes]:
@@ -213,7 +208,7 @@ def _unpacked(data: bytes) -> list[bytes]:
     while at < len(data):
         end = at + 4 + int.from_bytes(data[at : at + 4], "little")
         if at + 4 > len(data) or end > len(data):
-            raise _wrong("the BYTES tensor ends within an element")
+            raise Refused(400, "the BYTES tensor ends within an element")
         found.append(data[at + 4 : end])
         at = end
     return found
@@ -249,7 +244,7 @@ def _output(name: str, parts: Sequence[Part]) -> Array:
         values = [missing if result is None else getattr(result, name) for result in results]
         return np.array(values, object if name == "verdict" else None)
     if len({None if result is None else result.size for result in results}) != 1 or results[0] is None:
-        raise _wrong("images of several sizes, or without a result, have no map in common")
+        raise Refused(400, "images of several sizes, or without a result, have no map in common")
     return np.stack([result.map_over((0, 0, *result.size), *result.size) for result in results if result])
 
 
@@ -259,16 +254,17 @@ def _packed(values: Array, datatype: str) -> bytes:
     return b"".join(struct.pack("<I", len(text)) + text.encode() for text in values)
 
 
-def _wrong(message: str) -> Refused:
-    return Refused(400, "input", message)
-
-
-router = APIRouter(prefix="/v2", tags=["v2"], dependencies=[Depends(check_token)])
+router = APIRouter(
+    prefix="/v2",
+    tags=["v2"],
+    dependencies=[Depends(check_token)],
+    responses=problems(400, 401, 404, 422, 500, 503),
+)
 router.include_router(models, prefix="/models/{name}")
 router.include_router(models, prefix="/models/{name}/versions/1", include_in_schema=False)
 
 
-@router.get("", responses=problems())
+@router.get("")
 async def server() -> Response:
     """Name, version and extensions of the server."""
     return reply({"name": "mhpatchcore", "version": __version__, "extensions": ["binary_tensor_data"]})
