@@ -169,7 +169,7 @@ def test_constants_are_shared_and_graphs_keep_apart() -> None:
     outer = Graph("outer")
     first = outer.insert(content, "a/", {"x": outer.input("x", (2,))})
     second = outer.insert(content, "b/", {"x": first["y"]})
-    model = outer.model({"z": (second["y"], (2,))}, metadata={"who": "me"})
+    model = outer.model({"z": (second["y"], (2,))}, who="me")
     assert len(onnx.load_from_string(model).graph.initializer) == 1
     session = make_session(model, 1)
     assert session.run(None, {"x": np.array([5, 5], np.float32)})[0].tolist() == [7, 9]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from math import ceil, log2
 
 import numpy as np
@@ -115,12 +116,8 @@ def within_budget(
 def chosen(execution: Execution, memory: int, network: Footprint, config: Config, images: int) -> Estimate:
     """The fastest way to stay within `memory` bytes, or a refusal that names the least that would do."""
     batches = [execution.batch >> halvings for halvings in range(execution.batch.bit_length())]
-    ways = [
-        estimated(network, config, images, workers, batch)
-        for workers in range(execution.workers, 0, -1)
-        for batch in batches
-    ]
-    for way in ways:
+    for workers, batch in product(range(execution.workers, 0, -1), batches):
+        way = estimated(network, config, images, workers, batch)
         if way.peak <= memory:
             return way
     why, cure = "", "give it as much, or take a smaller network, smaller views or a smaller bank"
@@ -128,7 +125,7 @@ def chosen(execution: Execution, memory: int, network: Footprint, config: Config
         why = f"decoding {network.largest} takes {format_bytes(network.decoding)}, and all together "
         cure = "give it as much, or save such images smaller"
     raise UserError(
-        f"a fit cannot be done in {format_bytes(memory)}: {why}it needs about {format_bytes(ways[-1].peak)} with one "
+        f"a fit cannot be done in {format_bytes(memory)}: {why}it needs about {format_bytes(way.peak)} with one "
         f"worker; {cure}"
     )
 
@@ -136,9 +133,8 @@ def chosen(execution: Execution, memory: int, network: Footprint, config: Config
 def estimated(network: Footprint, config: Config, images: int, workers: int, batch: int) -> Estimate:
     """The peak of a fit of so many images: the arrays that are alive together in each phase."""
     chunk, chunks = min(config.chunk_images, images), ceil(images / config.chunk_images)
-    levels = 1 + int(
-        log2(max(chunks, 1))
-    )  # of a binary tree over the chunks; one of four nodes has half as many
+    # of a binary tree over the chunks; one of four nodes has half as many
+    levels = 1 + int(log2(max(chunks, 1)))
     d, patches, scales = network.columns, max(network.patches), len(network.patches)
     k = d  # as it is set, or what a share of the variance is assumed to take, since only the first pass can tell
     if config.reduction != "none" and (config.components or (config.variance or 1) <= USUAL_VARIANCE):

@@ -140,6 +140,7 @@ class Execution:
 
     @property
     def runs_on(self) -> Executor:
+        """What runs the tasks: the executor that was given, or threads."""
         return self.executor or Threads(self.workers)
 
     def on_cluster(self, client: Any) -> Execution:
