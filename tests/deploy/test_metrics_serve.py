@@ -137,7 +137,12 @@ def test_a_picture_of_what_was_learnt_needs_its_file(client: TestClient) -> None
 
 
 def test_requests_are_counted_by_the_whole_address_of_their_route(client: TestClient) -> None:
-    for address in ("/v1/models/vial", "/v2/models/vial", "/v2/models/vial/ready", "/v2/models/vial/versions/1"):
+    for address in (
+        "/v1/models/vial",
+        "/v2/models/vial",
+        "/v2/models/vial/ready",
+        "/v2/models/vial/versions/1",
+    ):
         assert client.get(address).status_code == 200
     told = client.get("/metrics").text
     for route in ("/v1/models/{name}", "/v2/models/{name}", "/v2/models/{name}/ready"):

@@ -153,7 +153,8 @@ def command(
                 raise typer.Exit(answer.exit_code)
 
         parameters = [*(inner for group in groups.values() for inner in group), options.AS_JSON]
-        parameters += [options.parameter("help_all", bool, HELP_ALL)] * bool(rare)
+        if rare:
+            parameters.append(options.parameter("help_all", bool, HELP_ALL))
         parameters = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in parameters]
         examples = {one.name: options.example_of(one) for one in parameters}
         outputs = {name: example for name, example in examples.items() if example}

@@ -196,7 +196,10 @@ def fit_many(
     if failed:
         print(f"{len(failed)} of {counted(len(fitted), 'product')} failed", file=sys.stderr)
     facts = {
-        **{"models": shown(out), "failed": failed, "seconds": seconds, "summary": page},
+        "models": shown(out),
+        "failed": failed,
+        "seconds": seconds,
+        "summary": page,
         "products": [one.to_json() for one in fitted],
     }
     fresh = counted(len(fitted) - len(failed) - kept, "model")

@@ -66,15 +66,28 @@ OF_DEFECTS: Kinds = {
 # the JSON document: a table of names and kinds, [a list of one kind], or types
 NUMBER, TEXTS = int | float, [str]
 BACKBONE = dict.fromkeys(("name", "weights_sha256", "weights_source", "descriptor", "precision"), str) | {
-    **dict.fromkeys(("height", "width", "pool"), int),
-    **{"layers": TEXTS, "maps": [[int]]},
+    "height": int,
+    "width": int,
+    "pool": int,
+    "layers": TEXTS,
+    "maps": [[int]],
 }
 EVENT = dict.fromkeys(("what", "source", "when", "version", "who", "note", "device"), str) | {
-    **{"images": int, "total": int, "false_alarm": NUMBER, "threshold": NUMBER | None},
+    "images": int,
+    "total": int,
+    "false_alarm": NUMBER,
+    "threshold": NUMBER | None,
 }
 DOCUMENT = {
-    **{"format": int, "version": str, "product": str, "n_learnt": int, "sha256": dict},
-    **{"images": TEXTS, "hashes": TEXTS, "excluded": TEXTS, "history": [EVENT]},
+    "format": int,
+    "version": str,
+    "product": str,
+    "n_learnt": int,
+    "sha256": dict,
+    "images": TEXTS,
+    "hashes": TEXTS,
+    "excluded": TEXTS,
+    "history": [EVENT],
     # a region that is a text would be a file or a URL, to be read by anyone who loads the model
     "config": dict.fromkeys((field.name for field in fields(Config)), object) | {"roi": dict | None},
     "calibration": {"false_alarm": NUMBER, "method": str, "by_hand": NUMBER | None},
@@ -152,10 +165,10 @@ def _check_shapes(prefix: str, kinds: Kinds, tensors: Mapping[str, Array], sizes
     """Tensors against their kinds; a size that is not known yet is that of the first tensor that has it."""
     for name, (kind, shape, least, most) in kinds.items():
         tensor = tensors[prefix + name]
-        fits = len(shape) == tensor.ndim and all(
-            found == (wanted if isinstance(wanted, int) else sizes.setdefault(wanted, found))
-            for wanted, found in zip(shape, tensor.shape, strict=True)
-        )
+        fits = len(shape) == tensor.ndim
+        for wanted, found in zip(shape, tensor.shape, strict=False):
+            size = wanted if isinstance(wanted, int) else sizes.setdefault(wanted, found)
+            fits = fits and size == found
         known = tensor.dtype in [np.dtype(one) for one in kind.split()]
         _expect(fits and known, f"{prefix}{name} is {tensor.dtype} {tensor.shape}")
         # NaN if one is in it
