@@ -234,7 +234,7 @@ def _check_graphs(model: Model) -> None:
         except DecodeError as error:
             raise ValueError("its network is not an ONNX graph") from error
         try:
-            onnx.checker.check_model(network)
+            onnx.checker.check_model(scale.backbone.graph)
         except onnx.checker.ValidationError as error:
             raise ValueError(f"its network does not run: {in_one_line(error)}") from error
         shapes = check_harmless(network, (1, info.height, info.width, 3))
