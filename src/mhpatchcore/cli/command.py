@@ -17,7 +17,7 @@ from typing import Any
 import typer
 
 from mhpatchcore.cli import options
-from mhpatchcore.cli.console import print_json, progress_display, warn_and_keep
+from mhpatchcore.cli.console import SHOW_ALL, print_json, progress_display, warn_and_keep
 from mhpatchcore.cli.paths import check_output
 from mhpatchcore.config import SETTINGS, Config
 from mhpatchcore.detector import Detector
@@ -91,9 +91,6 @@ def running(
     threads, warn = workers or available_cores(), warn_and_keep(warnings)
     execution = Execution(workers=threads, progress=progress, warn=warn, **others)
     return Run(execution, as_json, quiet, workers, warnings, cluster, ending)
-
-
-SHOW_ALL = "mhpatchcore.show_all"  # in the meta of a context: rare options are on the help page
 
 
 def _show_all(ctx: typer.Context, wanted: bool) -> None:

@@ -205,7 +205,7 @@ class Watch:
         for number in count(self._numbers.get(base, 0)):
             place = base.with_name(f"{base.name}-{number}" if number else base.name).as_posix()
             files = (self.line.outbox / f"{place}{suffix}" for suffix in (".json", own.suffix))
-            if not self.journal.place_is_taken(place) and not any(one.exists() for one in files):
+            if not any(one.exists() for one in files):
                 break
         if number:
             self._numbers[base] = number

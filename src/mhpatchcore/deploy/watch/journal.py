@@ -70,7 +70,8 @@ class Journal:
             raise UserError(f"the journal {self.path} is gone: bring its folder back, or start again")
 
     def knows(self, file: Arrived) -> bool:
-        return self._exists("judged WHERE name=? AND size=? AND changed=?", *_row(file))
+        found = self._db.execute("SELECT 1 FROM judged WHERE name=? AND size=? AND changed=?", _row(file))
+        return found.fetchone() is not None
 
     def add(self, file: Arrived, place: str, answer: dict[str, Any], targets: Iterable[str]) -> Judged:
         """A verdict, and a message of it for each target: both or none."""
@@ -97,9 +98,6 @@ class Journal:
     def finish(self, judged: Judged) -> None:
         """All files of it are written."""
         self._db.execute("UPDATE judged SET answer=NULL WHERE id=?", (judged.id,))
-
-    def place_is_taken(self, place: str) -> bool:
-        return self._exists("judged WHERE place=? AND answer IS NOT NULL", os.fsencode(place))
 
     def forget_gone(self, names: set[str]) -> None:
         """Let go of finished files that are no longer in the inbox; `names` are those that are."""
@@ -131,9 +129,6 @@ class Journal:
 
     def close(self) -> None:
         self._db.close()
-
-    def _exists(self, row: str, *values: object) -> bool:
-        return bool(self._db.execute(f"SELECT EXISTS (SELECT 1 FROM {row})", values).fetchone()[0])
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
