@@ -23,7 +23,7 @@ def commands() -> str:
     from typer.cli import get_docs_for_click
 
     from mhpatchcore.cli.app import app
-    from mhpatchcore.cli.command import SHOW_ALL
+    from mhpatchcore.cli.console import SHOW_ALL
 
     command = typer.main.get_command(app)
     context = typer.Context(command, info_name="mhpatchcore")

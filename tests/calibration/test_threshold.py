@@ -142,6 +142,12 @@ def patches(image: int) -> DecidingPatches:
     return DecidingPatches(image, (8, 8), (np.zeros(1, np.int32),), (np.zeros((1, 2), np.float16),))
 
 
+@pytest.mark.parametrize("rate", [0.0, 1.0, -0.1, 2.0, float("nan")])
+def test_another_rate_lies_between_zero_and_one(rate: float) -> None:
+    with pytest.raises(UserError, match="false-alarm rate"):
+        calibrated([1.0, 2.0], 0.1).at_rate(rate)
+
+
 def test_only_the_highest_scores_keep_their_deciding_patches() -> None:
     n = MOST_DECIDING + 20
     scores = np.random.default_rng(8).permutation(n).astype(np.float32)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -132,11 +133,14 @@ def test_any_file_name_can_be_printed_to_any_terminal(model: Path, tmp_path: Pat
     assert "Fl\\xe4schchen 1\\nround \\udcff.png" in ran.out
 
 
+def commands_of(app: typer.Typer) -> dict[str, Any]:
+    return typer.main.get_command(app).commands  # type: ignore[attr-defined,no-any-return]
+
+
 def test_the_help_page_names_all_commands_and_exit_codes(run: Run) -> None:
     ran = run("--help")
     assert ran.code == 0
-    assert {command.name for command in app.registered_commands} == set(COMMANDS)
-    assert [group.typer_instance.info.name for group in app.registered_groups] == ["inbox"]
+    assert set(commands_of(app)) == {*COMMANDS, "inbox"}
     for words in (
         *COMMANDS,
         "inbox",
@@ -175,9 +179,24 @@ def test_the_help_page_starts_with_few_commands(run: Run) -> None:
     assert len(app_module.COMMANDS["Start"]) <= 12
 
 
+def test_pages_of_help_import_no_command() -> None:
+    """Their lines are the docstrings that `COMMAND --help` begins with."""
+    asked = (
+        "import sys, typer; from mhpatchcore.cli.app import app\n"
+        "root = typer.main.get_command(app); context = typer.Context(root)\n"
+        "shown = {n: c.help for n, c in [*root.commands.items(), *root.commands['inbox'].commands.items()]}\n"
+        "root.get_help(context), root.commands['inbox'].get_help(context)\n"
+        "assert 'numpy' not in sys.modules and all(shown.values())\n"
+        "for group in (root, root.commands['inbox']):\n"
+        "    for name, command in group.commands.items():\n"
+        "        assert name == 'inbox' or (command.callback and command._made().help == command.help), name\n"
+    )
+    done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_the_same_option_has_the_same_name_everywhere() -> None:
-    every = [*typer.main.get_command(app).commands.items()]  # type: ignore[attr-defined]
-    options = {name: [one.opts for one in command.params] for name, command in every}
+    options = {name: [one.opts for one in command.params] for name, command in commands_of(app).items()}
     assert not [name for name, flags in options.items() if ["--output"] in flags]
     writing = [flags for name in options for flags in options[name] if "--out" in flags]
     assert len(writing) > 10 and all(set(flags) == {"--out", "-o"} for flags in writing)

@@ -134,3 +134,17 @@ def test_a_camera_that_sees_other_images_is_told(tmp_path: Path) -> None:
 def test_a_picture_of_what_was_learnt_needs_its_file(client: TestClient) -> None:
     told = client.get("/v1/models/vial/reference.jpg")
     assert told.status_code == 404 and "training images" in told.json()["error"]
+
+
+def test_requests_are_counted_by_the_whole_address_of_their_route(client: TestClient) -> None:
+    for address in (
+        "/v1/models/vial",
+        "/v2/models/vial",
+        "/v2/models/vial/ready",
+        "/v2/models/vial/versions/1",
+    ):
+        assert client.get(address).status_code == 200
+    told = client.get("/metrics").text
+    for route in ("/v1/models/{name}", "/v2/models/{name}", "/v2/models/{name}/ready"):
+        assert f'mhpatchcore_requests_total{{route="{route}",status="200"}} 1.0' in told
+    assert 'route=""' not in told and 'route="/ready"' not in told

@@ -114,7 +114,7 @@ def test_regions_of_each_image_are_equal_wherever_they_are(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ("10,20,30", "a rectangle such as"),
+        ("10,20,30", "a rectangle such as .*, not '10,20,30'"),
         ("10,20,5,50", "is empty"),
         ("10,20,30,abc", "a rectangle such as"),
         ([[0, 0], [1, 1]], "3 to .* corners"),

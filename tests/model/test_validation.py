@@ -246,7 +246,8 @@ def test_what_cannot_be_is_refused_in_one_line(content: bytes, tmp_path: Path, c
         (setting("config", "colour", to="red"), "colour"),
         (setting("calibration", "false_alarm", to=0.5), "rates differ"),
         (GRAPHS["no ONNX"], "not an ONNX graph"),
-        (GRAPHS["maps of another size than told"], "does not run"),
+        (GRAPHS["maps of another size than told"], "maps of another size than it says"),
+        (GRAPHS["an unknown operator"], "Telephone"),
     ],
 )
 def test_the_line_says_what_is_wrong(content: bytes, tmp_path: Path, change: Change, words: str) -> None:

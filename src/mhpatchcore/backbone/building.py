@@ -112,16 +112,13 @@ def build_graph(
     """The network cut after its last needed layer, ending in descriptors: ONNX bytes, and the shapes of its maps."""
     graph, tensors, name = Graph(architecture.name), _ReadOnce(state), architecture.name
     try:
-        for (
-            tensor,
-            shape,
-        ) in architecture.shapes.items():  # names alone do not tell the networks of a family apart
-            if tensors[tensor].shape[: len(shape)] != shape:
-                found, own = (
-                    " × ".join(map(str, one[: len(shape)])) for one in (tensors[tensor].shape, shape)
-                )
+        # names alone do not tell the networks of a family apart
+        for tensor, own in architecture.shapes.items():
+            found = tensors[tensor].shape[: len(own)]
+            if found != own:
                 raise WeightsError(
-                    f"the weights' tensor '{tensor}' is of {found} where {name} has {own}: they are for another network"
+                    f"the weights' tensor '{tensor}' is of {_times(found)} where {name} has {_times(own)}: "
+                    "they are for another network"
                 )
         image = graph.normalised_image(*size, architecture.mean, architecture.std)
         maps = architecture.build(graph, tensors, image, size, layers)
@@ -135,6 +132,10 @@ def build_graph(
     if unknown:
         raise UserError(f"{name} has no layer '{unknown[0]}'; it has: {', '.join(maps)}")
     return descriptor_model(graph, [maps[layer] for layer in layers], descriptor, pool)
+
+
+def _times(shape: tuple[int, ...]) -> str:
+    return " × ".join(map(str, shape))
 
 
 class _ReadOnce(UserDict[str, Array]):

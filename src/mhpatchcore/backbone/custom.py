@@ -148,12 +148,13 @@ def _feature_maps(
     return [FeatureMap(name, *array.shape[1:]) for name, array in zip(names, arrays, strict=True)]
 
 
-def check_harmless(model: Any, image: Sequence[int]) -> None:
+def check_harmless(model: Any, image: Sequence[int]) -> dict[str, tuple[int, ...]]:
     """ValueError for a network that reads files, that may run forever, or that makes tensors beyond all use.
 
     Whoever made the file decides what it computes, but not what it does to the machine. ONNX Runtime executes no code
     of a file, but a graph may name other files to read, run forever, or ask for any amount of memory. Networks that
-    look at an image need none of that. `image` is the shape of the network's input.
+    look at an image need none of that. `image` is the shape of the network's input. The shapes of all tensors that are
+    known before it runs are returned, with zeros where they are not.
     """
     if model.functions:
         raise ValueError("it has functions of its own")
@@ -164,9 +165,11 @@ def check_harmless(model: Any, image: Sequence[int]) -> None:
         for node in graph.node:
             if node.op_type in ENDLESS:
                 raise ValueError(f"it may run forever: it has the operator {node.op_type}")
-    for name, elements in _tensor_sizes(model, image):
-        if elements > MOST_ELEMENTS:
-            raise ValueError(f"its tensor {name} would have {elements:,} numbers")
+    shapes = _shapes(model, image)
+    for name, shape in shapes.items():
+        if prod(shape) > MOST_ELEMENTS:
+            raise ValueError(f"its tensor {name} would have {prod(shape):,} numbers")
+    return shapes
 
 
 def check_functions_end(model: Any) -> None:
@@ -192,8 +195,7 @@ def _graphs(graph: Any) -> Iterator[Any]:
                 yield from _graphs(branch)
 
 
-def _tensor_sizes(model: Any, image: Sequence[int]) -> Iterator[tuple[str, int]]:
-    """Names and numbers of elements of all tensors whose shape is known before it runs."""
+def _shapes(model: Any, image: Sequence[int]) -> dict[str, tuple[int, ...]]:
     weights = {tensor.name for tensor in model.graph.initializer}
     images = [value for value in model.graph.input if value.name not in weights]
     inputs = [
@@ -212,5 +214,7 @@ def _tensor_sizes(model: Any, image: Sequence[int]) -> Iterator[tuple[str, int]]
         inferred = shape_inference.infer_shapes(outline, data_prop=True)
     except (RuntimeError, shape_inference.InferenceError) as error:
         raise ValueError(in_one_line(error)) from error
-    for value in inferred.graph.value_info:
-        yield value.name, prod(dim.dim_value for dim in value.type.tensor_type.shape.dim)
+    return {
+        value.name: tuple(dim.dim_value for dim in value.type.tensor_type.shape.dim)
+        for value in inferred.graph.value_info
+    }

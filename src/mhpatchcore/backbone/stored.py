@@ -52,10 +52,11 @@ class StoredImage:
 
     def renumbered(self, image: int) -> StoredImage:
         """The same, as another image of the model."""
-        scales, copies = (
-            tuple(tuple(replace(view, image=image) for view in views) for views in every)
-            for every in (self.scales, self.copies)
-        )
+
+        def of_image(views: Iterable[StoredView]) -> tuple[StoredView, ...]:
+            return tuple(replace(view, image=image) for view in views)
+
+        scales, copies = tuple(map(of_image, self.scales)), tuple(map(of_image, self.copies))
         return replace(self, image=image, scales=scales, copies=copies)
 
     @property

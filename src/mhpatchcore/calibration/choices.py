@@ -111,10 +111,10 @@ def realised_note(calibration: Calibration, rejected: int, good: int) -> str:
 def share(rate: float) -> str:
     """A rate as a user would type it.
 
-    >>> share(0.02), share(0.005), share(0.0137), share(0.00012)
-    ('2%', '0.5%', '1.4%', '0.012%')
+    >>> share(0.02), share(0.005), share(0.0137), share(0.00012), share(1.0)
+    ('2%', '0.5%', '1.4%', '0.012%', '100%')
     """
-    return f"{100 * rate:.2g}%"
+    return f"{100 * rate:.2g}%" if rate < 0.995 else f"{100 * rate:.3g}%"
 
 
 def rate_that_finds(calibration: Calibration, defects: Floats, share: float) -> float:

@@ -141,6 +141,8 @@ class Calibration:
 
     def at_rate(self, false_alarm: float) -> Calibration:
         """The same scores at another rate: no refit needed."""
+        if not 0 < false_alarm < 1:
+            raise UserError(f"a false-alarm rate lies between 0 and 1, such as 0.01, not {false_alarm}")
         return replace(self, false_alarm=false_alarm, by_hand=None)
 
     def at_threshold(self, threshold: float) -> Calibration:

@@ -1,33 +1,25 @@
-"""All commands of `mhpatchcore` in the groups of its help page. Each is defined in a module of its own."""
+"""All commands of `mhpatchcore` in the groups of its help page.
+
+Each is defined in a module of its own. A run imports that of its own command: the others would take it half a second.
+"""
 
 from __future__ import annotations
 
+import ast
 import re
-from collections.abc import Callable
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
 from inspect import getdoc
 from typing import Any
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import DEFAULT_MARKUP_MODE, TyperCommand, TyperGroup
+from typer.main import get_command_from_info
+from typer.models import CommandInfo
 
 from mhpatchcore import __version__
-from mhpatchcore.cli import (
-    evaluate,
-    export,
-    fit,
-    inbox,
-    look,
-    models,
-    monitor,
-    ranks,
-    research,
-    score,
-    serve,
-    store,
-)
-from mhpatchcore.cli.command import SHOW_ALL
-from mhpatchcore.cli.options import flag
-from mhpatchcore.cli.watch import watch
+from mhpatchcore.cli.console import SHOW_ALL
 
 EPILOG = (
     "Exit codes: 0 done · 1 `score --fail` found an anomaly or `monitor --fail` a drift · 2 wrong usage or settings · "
@@ -36,14 +28,28 @@ EPILOG = (
     "8 `verify` found a damaged bundle or a machine that computes something else · 130 interrupted · "
     "141 nobody reads the output."
 )
-LINE = "At the line"
-COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
-    "Start": (evaluate.demo, look.look, fit.fit, score.score, evaluate.evaluate),
-    LINE: (serve.serve, serve.verdicts, watch, monitor.monitor, export.export, export.bundle, export.verify),
-    "Models": (models.info, models.calibrate, models.teach, models.update, models.merge),
-    "Many products and images": (fit.fit_many, ranks.ranks, store.store),
-    "Research": (research.benchmark, research.ladder, research.presets),
+# panels of the help page, their commands, and the modules that define them
+COMMANDS: dict[str, dict[str, str]] = {
+    "Start": {"demo": "evaluate", "look": "look", "fit": "fit", "score": "score", "evaluate": "evaluate"},
+    "At the line": {
+        "serve": "serve",
+        "verdicts": "serve",
+        "watch": "watch",
+        "monitor": "monitor",
+        "export": "export",
+        "bundle": "export",
+        "verify": "export",
+        "inbox": "inbox",
+    },
+    "Models": dict.fromkeys(("info", "calibrate", "teach", "update", "merge"), "models"),
+    "Many products and images": {"fit-many": "fit", "ranks": "ranks", "store": "store"},
+    "Research": dict.fromkeys(("benchmark", "ladder", "presets"), "research"),
 }
+INBOX_COMMANDS = (
+    *("list", "add", "label", "remove", "preview", "learn", "teach", "recalibrate"),
+    *("versions", "undo", "journal", "export"),
+)
+FUNCTIONS = {"list": "list_", "versions": "versions_"}  # that would hide others by their names
 # what other tools call it
 ALSO_CALLED = {"train": "fit", "predict": "score", "infer": "score", "test": "evaluate", "eval": "evaluate"}
 
@@ -63,7 +69,28 @@ class Concise:
 
 
 class Command(Concise, TyperCommand):
-    """One command."""
+    """A command whose module is imported when more is asked of it than its line on the help page."""
+
+    def __init__(self, name: str, module: str, panel: str | None = None) -> None:
+        self._module = f"mhpatchcore.cli.{module}"
+        self._function = FUNCTIONS.get(name, name.replace("-", "_"))
+        self.name, self.rich_help_panel = name, panel
+        self.short_help, self.hidden, self.deprecated = None, False, False
+
+    def __getattr__(self, name: str) -> Any:
+        """What `__init__` of typer's class would have set."""
+        if name == "help" and self._function in docstrings(self._module):
+            self.help = unwrapped(docstrings(self._module)[self._function])
+        elif "callback" not in vars(self):
+            vars(self).update(vars(self._made()) | vars(self))
+        return object.__getattribute__(self, name)
+
+    def _made(self) -> Any:
+        function = getattr(import_module(self._module), self._function)
+        info = CommandInfo(callback=function, help=unwrapped(getdoc(function) or ""))
+        return get_command_from_info(
+            info, pretty_exceptions_short=False, rich_markup_mode=DEFAULT_MARKUP_MODE
+        )
 
 
 class Group(Concise, TyperGroup):
@@ -85,23 +112,39 @@ def unwrapped(text: str) -> str:
     return re.sub(r"(?<!\n)\n(?!\n|mhpatchcore )", " ", text)
 
 
+@cache
+def docstrings(module: str) -> dict[str, str]:
+    """Those of the functions of a module, which is not imported; none where its source is not installed."""
+    loader: Any = getattr(find_spec(module), "loader", None)
+    body = ast.parse(loader.get_source(module) or "").body
+    return {one.name: ast.get_docstring(one) or "" for one in body if isinstance(one, ast.FunctionDef)}
+
+
+class Root(Group):
+    """The group of all commands."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        for panel, commands in COMMANDS.items():
+            self.commands.update({name: Command(name, module, panel) for name, module in commands.items()})
+        self.commands["inbox"] = Group(
+            name="inbox",
+            help="Labelled parts: keep them, learn from them, and go back.",
+            commands={name: Command(name, "inbox") for name in INBOX_COMMANDS},
+            no_args_is_help=True,
+            rich_help_panel="At the line",
+        )
+
+
 app = typer.Typer(
     name="mhpatchcore",
     help="Finds defects from images of good parts alone. Start with `mhpatchcore demo`, then `fit` and `score`.",
     epilog=EPILOG,
-    cls=Group,
+    cls=Root,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-text = "Labelled parts: keep them, learn from them, and go back."
-inbox_app = typer.Typer(name="inbox", help=text, cls=Group, no_args_is_help=True)
-app.add_typer(inbox_app, rich_help_panel=LINE)
-panels = [(app, panel, commands) for panel, commands in COMMANDS.items()]
-for group, panel, commands in [*panels, (inbox_app, "Commands", inbox.COMMANDS)]:
-    for command in commands:
-        name, text = command.__name__.strip("_").replace("_", "-"), unwrapped(getdoc(command) or "")
-        group.command(name, cls=Command, rich_help_panel=panel, help=text)(command)
 
 
 def _version(wanted: bool) -> None:
@@ -111,5 +154,9 @@ def _version(wanted: bool) -> None:
 
 
 @app.callback()
-def _root(version: bool = flag("--version", "Show the version.", callback=_version, is_eager=True)) -> None:
+def _root(
+    version: bool = typer.Option(
+        False, "--version", help="Show the version.", callback=_version, is_eager=True
+    ),
+) -> None:
     pass

@@ -17,7 +17,7 @@ from typing import Any
 import typer
 
 from mhpatchcore.cli import options
-from mhpatchcore.cli.console import print_json, progress_display, warn_and_keep
+from mhpatchcore.cli.console import SHOW_ALL, print_json, progress_display, warn_and_keep
 from mhpatchcore.cli.paths import check_output
 from mhpatchcore.config import SETTINGS, Config
 from mhpatchcore.detector import Detector
@@ -93,9 +93,6 @@ def running(
     return Run(execution, as_json, quiet, workers, warnings, cluster, ending)
 
 
-SHOW_ALL = "mhpatchcore.show_all"  # in the meta of a context: rare options are on the help page
-
-
 def _show_all(ctx: typer.Context, wanted: bool) -> None:
     if wanted:
         ctx.meta[SHOW_ALL] = True
@@ -153,7 +150,8 @@ def command(
                 raise typer.Exit(answer.exit_code)
 
         parameters = [*(inner for group in groups.values() for inner in group), options.AS_JSON]
-        parameters += [options.parameter("help_all", bool, HELP_ALL)] * bool(rare)
+        if rare:
+            parameters.append(options.parameter("help_all", bool, HELP_ALL))
         parameters = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in parameters]
         examples = {one.name: options.example_of(one) for one in parameters}
         outputs = {name: example for name, example in examples.items() if example}

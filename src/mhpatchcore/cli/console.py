@@ -9,14 +9,18 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from mhpatchcore.runtime.costs import progress_bars
 from mhpatchcore.runtime.texts import representable
 
+SHOW_ALL = "mhpatchcore.show_all"  # in the meta of a context: rare options are on the help page
 ARGUMENT = re.compile(r"`([a-z_]+)=([^`]*)`")
 
 
 def progress_display(quiet: bool) -> AbstractContextManager[Callable[[str, int, int], None]]:
-    return nullcontext(lambda phase, done, total: None) if quiet else progress_bars(only_for_people=True)
+    if quiet:
+        return nullcontext(lambda phase, done, total: None)
+    from mhpatchcore.runtime.costs import progress_bars
+
+    return progress_bars(only_for_people=True)
 
 
 def warn(message: str) -> None:

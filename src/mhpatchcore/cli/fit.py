@@ -185,7 +185,10 @@ def fit_many(
     for one in fit_products(recipe, products, run.executor):
         fitted.append(one)
         progress("products", len(fitted), len(products))
-        for message in (*(() if one.kept else one.warnings), *filter(None, [one.error])):
+        messages = [] if one.kept else [*one.warnings]
+        if one.error is not None:
+            messages.append(one.error)
+        for message in messages:
             warn(f"{one.product}: {message}")
         if one.error is None and not run.as_json:
             print(f"{printable(one.product):{width}}  {_product_line(one)}", flush=True)
@@ -196,7 +199,10 @@ def fit_many(
     if failed:
         print(f"{len(failed)} of {counted(len(fitted), 'product')} failed", file=sys.stderr)
     facts = {
-        **{"models": shown(out), "failed": failed, "seconds": seconds, "summary": page},
+        "models": shown(out),
+        "failed": failed,
+        "seconds": seconds,
+        "summary": page,
         "products": [one.to_json() for one in fitted],
     }
     fresh = counted(len(fitted) - len(failed) - kept, "model")

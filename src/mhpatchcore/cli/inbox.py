@@ -302,6 +302,3 @@ def _journal_line(entry: dict[str, Any]) -> str:
         what = f"{entry['what']:9} {before} → {after}, threshold {shown}"
     state = "" if entry["state"] == "done" else f", {entry['state']}"
     return f"{entry['id']:5}  {when(entry['at'])}  {what}{state}{by(entry['who'], entry['note'])}"
-
-
-COMMANDS = (list_, add, label, remove, preview, learn, teach, recalibrate, versions_, undo, journal, export)

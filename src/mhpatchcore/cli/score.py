@@ -49,7 +49,9 @@ class Outputs:
     csv: Path | None = options.output("The same as CSV, whatever the name; - prints it.", "results.csv")
     heatmaps: Path | None = options.output("Write a picture of every image into this folder.", "heatmaps/")
     full_size: bool = options.flag("--full-size", "Draw heatmaps at the size of the images, not of a screen.")
-    masks: Path | None = options.output("Write a PNG mask of every image into this folder.", "masks/")
+    masks: Path | None = options.output(
+        "Write a PNG mask of every image, 0 or 255, into this folder.", "masks/"
+    )
     regions: Path | None = options.output("Write all regions into this CSV file.", "regions.csv")
     coco: Path | None = options.output("Write them as COCO annotations into this JSON file.", "regions.json")
     explain: Path | None = options.output(

@@ -94,8 +94,8 @@ def distinct_names(names: Sequence[str], known: Sequence[str], label: str) -> tu
     taken = set(known)
 
     def free(name: str) -> str:
-        labelled = (f"{label}{f' {i}' * (i > 1)}/{name}" for i in count(1))
-        return next(one for one in chain([name], labelled) if one not in taken)
+        numbered = (f"{label} {i}/{name}" for i in count(2))
+        return next(one for one in chain([name, f"{label}/{name}"], numbered) if one not in taken)
 
     return tuple(free(name) for name in names)
 

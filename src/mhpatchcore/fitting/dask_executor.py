@@ -171,7 +171,7 @@ def executor_of(address: str) -> Iterator[DaskExecutor]:
             ) from error
         ending.callback(client.close)
         n, dashboard = len(client.nthreads()), client.dashboard_link or "off"
-        print(f"cluster: {n} worker{'s' * (n != 1)}, dashboard {dashboard}", file=sys.stderr)
+        print(f"cluster: {n} worker{'' if n == 1 else 's'}, dashboard {dashboard}", file=sys.stderr)
         yield DaskExecutor(client)
 
 

@@ -77,16 +77,16 @@ class Extraction:
 
     def without(self, left_out: set[int]) -> Extraction:
         """As if some images had never been there: the others are numbered and cut into chunks anew."""
-        # broken images keep their number: they are gone from the store, not from the list of names
-        learnt, held_out = (
-            tuple(
+
+        def kept(images: Sequence[StoredImage]) -> tuple[StoredImage, ...]:
+            # broken images keep their number: they are gone from the store, not from the list of names
+            return tuple(
                 one.renumbered(one.image - sum(out < one.image for out in left_out))
                 for one in images
                 if one.image not in left_out
             )
-            for images in (self.learnt, self.held_out)
-        )
-        return replace(self, learnt=learnt, held_out=held_out)
+
+        return replace(self, learnt=kept(self.learnt), held_out=kept(self.held_out))
 
 
 def turns_of(config: Config) -> tuple[Turn, ...]:

@@ -63,15 +63,11 @@ def taught(
         )
     if not found:
         raise UserError("the model knows all of these defects already: there is nothing to teach")
-    new = KnownDefects(
-        tuple(kinds),
-        tuple(learnt),
-        tuple(np.concatenate(one) for one in zip(*(rows for _, rows in found), strict=True)),
-        tuple(
-            np.concatenate([np.full(len(rows[scale]), kind, np.int32) for kind, rows in found])
-            for scale in range(len(model.scales))
-        ),
-    )
+    rows_of, kinds_of = [], []
+    for scale in range(len(model.scales)):
+        rows_of.append(np.concatenate([rows[scale] for _, rows in found]))
+        kinds_of.append(np.concatenate([np.full(len(rows[scale]), kind, np.int32) for kind, rows in found]))
+    new = KnownDefects(tuple(kinds), tuple(learnt), tuple(rows_of), tuple(kinds_of))
     happened = event("teach", given.source, len(found), model.n_learnt, model.config.false_alarm)
     return replace(model, defects=model.defects.together(new), history=(*model.history, happened))
 

@@ -92,7 +92,9 @@ def unlike_good_parts(names: Sequence[str], source: str) -> list[str]:
             if _label(way[-1]) is not None:
                 return "/".join(way) if _label(way[-1]) else ""
         beside = next((way for way in ways if way[:-1] in with_good), None)
-        return "/".join(beside) if beside else own * own_defects
+        if beside is not None:
+            return "/".join(beside)
+        return own if own_defects else ""
 
     stems = {name: name.rpartition(".")[0] for name in names}
     images = {stem for stem in stems.values() if not MASK_ENDING.search(stem)}

@@ -225,7 +225,8 @@ def _mvtec_like(root: Path, labels: Labels) -> Dataset:
                 problems.append(f"no mask for {path}")
             test.append(Sample(path, folder.name, anomalous, mask if anomalous else None))
         if anomalous and masks:
-            left, more = next(iter(masks.values())), f", nor for {len(masks) - 1} more" * (len(masks) > 1)
+            left = next(iter(masks.values()))
+            more = f", nor for {len(masks) - 1} more" if len(masks) > 1 else ""
             problems.append(f"no image for mask {left}{more}")
     return Dataset(root.name, tuple(train), tuple(test), tuple(problems))
 

@@ -176,7 +176,7 @@ def _images_among(files: Sequence[Name], place: str | Path) -> list[Name]:
     """Those that are images, with a warning of such in formats that are not read."""
     unread = [str(one) for one in files if suffix_of(one) in UNREAD_SUFFIXES]
     if unread:
-        some = ", ".join(unread[:NAMED]) + ", …" * (len(unread) > NAMED)
+        some = ", ".join(unread[:NAMED]) + (", …" if len(unread) > NAMED else "")
         warnings.warn(
             f"left out of {place}: {len(unread)} in formats that are not read ({some}); save as PNG, TIFF or JPEG",
             ImageWarning,

@@ -198,11 +198,13 @@ def parse_roi(value: Any) -> Roi | None:
         return AreaOfEach(str(path.absolute()))
     if suffix == ".json":
         return _from_file(path)
-    return _from_mask(path) if suffix in SUFFIXES else _from_numbers(str(value).split(","))
+    if suffix in SUFFIXES:
+        return _from_mask(path)
+    return _from_numbers(str(value).split(","), given=str(value))
 
 
-def _from_numbers(value: Any) -> Polygons:
-    """Four numbers, the corners of one polygon, or several polygons."""
+def _from_numbers(value: Any, given: str = "") -> Polygons:
+    """Four numbers, the corners of one polygon, or several polygons; `given` is the text that they come from."""
     try:
         nesting = np.ndim(value[0])
         if nesting == 0:
@@ -214,7 +216,7 @@ def _from_numbers(value: Any) -> Polygons:
             return Polygons((_corners([(left, top), (right, top), (right, bottom), (left, bottom)]),))
         return Polygons(tuple(map(_corners, [value] if nesting == 1 else value)))
     except (TypeError, ValueError, KeyError, IndexError):
-        raise _unknown(value) from None
+        raise _unknown(given or value) from None
 
 
 def _corners(given: Any) -> Corners:

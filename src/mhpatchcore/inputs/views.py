@@ -188,8 +188,8 @@ class Turn:
     mirrored: bool = False
 
     def __str__(self) -> str:
-        steps = ["mirrored"] * self.mirrored + [f"turned by {self.degrees}°"] * bool(self.degrees)
-        return ", ".join(steps) or "as it is"
+        steps = ("mirrored" if self.mirrored else "", f"turned by {self.degrees}°" if self.degrees else "")
+        return ", ".join(filter(None, steps)) or "as it is"
 
     def pixels(self, view: Array, sides: Sides) -> Array:
         """The turned copy of a view (H, W, C)."""

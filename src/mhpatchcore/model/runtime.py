@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from math import inf
@@ -38,10 +39,22 @@ from mhpatchcore.scoring.score import Rule, Scored, combined_score, scored_by
 COPY = 0.99
 
 
-def _make_sessions(heads: Callable[[], Sequence[Head]], threads: int) -> tuple[Any, ...]:
-    with one_blas_thread():
-        graphs = [head.whole_graph for head in heads()]
-    return tuple(make_session(graph, threads) for graph in graphs)
+def _make_sessions(heads: Callable[[], Sequence[Head]], name: object, threads: int) -> tuple[Any, ...]:
+    with _running(name):
+        with one_blas_thread():
+            graphs = [head.whole_graph for head in heads()]
+        return tuple(make_session(graph, threads) for graph in graphs)
+
+
+@contextmanager
+def _running(name: object) -> Iterator[None]:
+    """What `load` cannot see in a network is noticed when it runs: the model of this name is then refused too."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:  # ONNX Runtime's errors have no common base
+        raise damaged(name, f"its network does not run: {in_one_line(error)}") from error
 
 
 class Runtime:
@@ -51,10 +64,11 @@ class Runtime:
     Nothing here refers back to the runtime: one that is no longer used goes at once, with its sessions.
     """
 
-    def __init__(self, model: Model) -> None:
-        self._model, scales = model, model.scales
+    def __init__(self, model: Model, name: object = "the model") -> None:
+        self._model, self._name, scales = model, name, model.scales
+        self._has_run: set[int] = set()  # scales
         self._heads = Memoised(lambda: tuple(scale.head(model.config) for scale in scales))
-        self._sessions = Memoised(partial(_make_sessions, self._heads))
+        self._sessions = Memoised(partial(_make_sessions, self._heads, name))
         self._known = Memoised(
             lambda: tuple(model.defects.directions(i, scale.whitening) for i, scale in enumerate(scales))
         )
@@ -73,9 +87,9 @@ class Runtime:
         """A session for each scale that uses one core per call."""
         return self._sessions(1)
 
-    def warm_up(self, *all_sessions: Sequence[Any]) -> None:
+    def warm_up(self) -> None:
         """Run all sessions once, so that no part on the line waits for them and a damaged network is noticed."""
-        for sessions in all_sessions or (self.one_at_a_time, self.side_by_side):
+        for sessions in (self.one_at_a_time, self.side_by_side):
             for i, (scale, session) in enumerate(zip(self._model.scales, sessions, strict=True)):
                 tiled = bool(self._model.config.sizes[i].zoom)
                 # runs over tiles take much memory
@@ -126,7 +140,11 @@ class Runtime:
         head = self.heads[scale]
         feed = {"image": np.ascontiguousarray(view[None], np.float32), "penalty": head.no_penalty}
         options = letting_go() if let_go else None
-        return scored_by(session, feed, head.grid, inside, options, with_z=bool(self._model.defects.names))
+        with_z = bool(self._model.defects.names)
+        with nullcontext() if scale in self._has_run else _running(self._name):
+            found = scored_by(session, feed, head.grid, inside, options, with_z)
+        self._has_run.add(scale)
+        return found
 
     @cached_property
     def likeness_limits(self) -> tuple[float, float]:
@@ -301,7 +319,7 @@ class Scorer:
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Read a model file, check it, and make it ready to score.
+        """Read a model file and check it. Its network is made ready to run by the first score.
 
         Parameters
         ----------
@@ -309,11 +327,9 @@ class Scorer:
             A model file, or its URL.
         """
         loaded = cls(load(Path(path)))
-        try:
-            loaded.runtime.warm_up(loaded.runtime.one_at_a_time)
+        object.__setattr__(loaded, "runtime", Runtime(loaded.model, path))
+        with _running(path):
             _ = loaded.likeness_limit
-        except Exception as error:  # ONNX Runtime's errors have no common base
-            raise damaged(path, f"its network does not run: {in_one_line(error)}") from error
         return loaded
 
     @classmethod

@@ -19,6 +19,7 @@ from onnx import TensorProto
 from mhpatchcore.backbone.custom import check_harmless
 from mhpatchcore.backbone.descriptors import LOCAL
 from mhpatchcore.config import Config
+from mhpatchcore.errors import in_one_line
 from mhpatchcore.inputs.decode import MOST_PIXELS
 from mhpatchcore.inputs.loading import MEASURES
 from mhpatchcore.inputs.views import EVERY_TURN, MOST_TILES, TURNS
@@ -66,15 +67,28 @@ OF_DEFECTS: Kinds = {
 # the JSON document: a table of names and kinds, [a list of one kind], or types
 NUMBER, TEXTS = int | float, [str]
 BACKBONE = dict.fromkeys(("name", "weights_sha256", "weights_source", "descriptor", "precision"), str) | {
-    **dict.fromkeys(("height", "width", "pool"), int),
-    **{"layers": TEXTS, "maps": [[int]]},
+    "height": int,
+    "width": int,
+    "pool": int,
+    "layers": TEXTS,
+    "maps": [[int]],
 }
 EVENT = dict.fromkeys(("what", "source", "when", "version", "who", "note", "device"), str) | {
-    **{"images": int, "total": int, "false_alarm": NUMBER, "threshold": NUMBER | None},
+    "images": int,
+    "total": int,
+    "false_alarm": NUMBER,
+    "threshold": NUMBER | None,
 }
 DOCUMENT = {
-    **{"format": int, "version": str, "product": str, "n_learnt": int, "sha256": dict},
-    **{"images": TEXTS, "hashes": TEXTS, "excluded": TEXTS, "history": [EVENT]},
+    "format": int,
+    "version": str,
+    "product": str,
+    "n_learnt": int,
+    "sha256": dict,
+    "images": TEXTS,
+    "hashes": TEXTS,
+    "excluded": TEXTS,
+    "history": [EVENT],
     # a region that is a text would be a file or a URL, to be read by anyone who loads the model
     "config": dict.fromkeys((field.name for field in fields(Config)), object) | {"roi": dict | None},
     "calibration": {"false_alarm": NUMBER, "method": str, "by_hand": NUMBER | None},
@@ -152,16 +166,32 @@ def _check_shapes(prefix: str, kinds: Kinds, tensors: Mapping[str, Array], sizes
     """Tensors against their kinds; a size that is not known yet is that of the first tensor that has it."""
     for name, (kind, shape, least, most) in kinds.items():
         tensor = tensors[prefix + name]
-        fits = len(shape) == tensor.ndim and all(
-            found == (wanted if isinstance(wanted, int) else sizes.setdefault(wanted, found))
-            for wanted, found in zip(shape, tensor.shape, strict=True)
-        )
+        fits = len(shape) == tensor.ndim
+        for wanted, found in zip(shape, tensor.shape, strict=False):
+            size = wanted if isinstance(wanted, int) else sizes.setdefault(wanted, found)
+            fits = fits and size == found
         known = tensor.dtype in [np.dtype(one) for one in kind.split()]
         _expect(fits and known, f"{prefix}{name} is {tensor.dtype} {tensor.shape}")
-        # NaN if one is in it
-        ends = [float(end) for end in (tensor.min(), tensor.max())] if tensor.size else []
-        in_range = name in MAY_BE_UNKNOWN or all(isfinite(end) and least <= end <= most for end in ends)
+        in_range = name in MAY_BE_UNKNOWN or all(
+            isfinite(end) and least <= end <= most for end in _ends(tensor)
+        )
         _expect(in_range, f"{prefix}{name} holds numbers that are not finite, or out of range")
+
+
+def _ends(tensor: Array) -> list[float]:
+    """The least and the largest number, or NaN if one is in it; of halves, which are slow to compare, ± the largest.
+
+    >>> _ends(np.array([1, -3, 2], np.float16)), _ends(np.array([np.nan, 1], np.float16))
+    ([-3.0, 3.0], [nan, nan])
+    """
+    if not tensor.size:
+        return []
+    if (
+        tensor.dtype == np.float16
+    ):  # without their signs, their bits are ordered as they are, and NaN comes last
+        largest = float((np.ascontiguousarray(tensor).view(np.uint16) & 0x7FFF).max().view(np.float16))
+        return [-largest, largest]
+    return [float(tensor.min()), float(tensor.max())]
 
 
 def check_model(model: Model) -> None:
@@ -216,12 +246,22 @@ def _check_graphs(model: Model) -> None:
             network = onnx.load_model_from_string(scale.backbone.graph)
         except DecodeError as error:
             raise ValueError("its network is not an ONNX graph") from error
-        check_harmless(network, (1, info.height, info.width, 3))
+        try:
+            onnx.checker.check_model(scale.backbone.graph)
+        except onnx.checker.ValidationError as error:
+            raise ValueError(f"its network does not run: {in_one_line(error)}") from error
+        shapes = check_harmless(network, (1, info.height, info.width, 3))
+        newest = max((opset.version for opset in network.opset_import if not opset.domain), default=0)
+        _expect(newest <= onnx.defs.onnx_opset_version(), "its network is written for an ONNX to come")
         graph = network.graph
         inputs, outputs = ([_signature(one) for one in side] for side in (graph.input, graph.output))
         view = ("image", TensorProto.FLOAT, (info.height, info.width, 3))
         maps = [(f"{LOCAL}{i}", TensorProto.FLOAT16, shape) for i, shape in enumerate(info.maps)]
         _expect(inputs == [view] and outputs == maps, "its network does not fit to its description")
+        for name, _, told in maps:
+            found = shapes.get(name, ())[1:]
+            fits = all(known in (0, side) for known, side in zip(found, told, strict=bool(found)))
+            _expect(fits, "its network gives maps of another size than it says")
 
 
 def _signature(value: Any) -> tuple[str, int, tuple[int, ...]]:

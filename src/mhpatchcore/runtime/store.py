@@ -56,9 +56,8 @@ class Store:
         text = json.dumps(header).encode()
         target = self.path(key)
         try:
-            if (
-                not target.parent.is_dir()
-            ):  # the store's own folder is not made again: somebody has taken it away
+            if not target.parent.is_dir():
+                # the store's own folder is not made again: somebody has taken it away
                 target.parent.parent.mkdir(exist_ok=True)
                 target.parent.mkdir(exist_ok=True)
             handle, name = tempfile.mkstemp(prefix=".", dir=target.parent)

@@ -220,14 +220,13 @@ def regions_in(bands: Iterable[Floats], limit: float) -> tuple[Region, ...]:
     ):
         keep.at(into, of_run, values)
     at_peak = np.flatnonzero(peak == highest[of_run])
-    at_peak = at_peak[
-        np.unique(of_run[at_peak], return_index=True)[1]
-    ]  # the first run of each region that has it
+    _, first_at_peak = np.unique(of_run[at_peak], return_index=True)  # one run of each region
+    at_peak = at_peak[first_at_peak]
+    boxes = np.stack([row[first], left, bottom, right], axis=1).tolist()
+    places = np.stack([row[at_peak], column[at_peak]], axis=1).tolist()
     regions = [
-        Region(Box(*map(int, box)), int(pixels), float(value), (int(y), int(x)))
-        for *box, pixels, value, y, x in zip(
-            row[first], left, bottom, right, area, highest, row[at_peak], column[at_peak], strict=True
-        )
+        Region(Box(*box), int(pixels), float(value), (y, x))
+        for box, pixels, value, (y, x) in zip(boxes, area, highest, places, strict=True)
     ]
     return tuple(sorted(regions, key=lambda region: -region.peak))
 

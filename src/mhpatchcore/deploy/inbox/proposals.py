@@ -281,11 +281,13 @@ def _effects(
 
 
 def _counts(effects: Sequence[Effect], label: Label) -> Counts:
+    def is_right(outcome: Outcome) -> bool:
+        return (outcome.verdict == "rejected") == (label == "defect")
+
     these = [one for one in effects if one.label == label]
-    verdicts = [one.before.verdict for one in these], [one.after.verdict for one in these]
-    return Counts(
-        len(these), *(sum((one == "rejected") == (label == "defect") for one in some) for some in verdicts)
-    )
+    right_before = sum(is_right(one.before) for one in these)
+    right_after = sum(is_right(one.after) for one in these)
+    return Counts(len(these), right_before, right_after)
 
 
 def _warnings(outliers: Sequence[Effect], threshold: float) -> list[str]:

@@ -122,9 +122,10 @@ def earlier_version(journal: Journal, path: Path, version: int | None = None) ->
     else:
         wanted = [one for one in every if one.version == version and not one.in_use]
     if not wanted:
-        which = "earlier version" if version is None else f"other version {version}"
+        which = "earlier version" if version is None else f"version {version}"
+        in_use = f"version {present.version} is in use"
         raise UserError(
-            f"there is no {which} of {path} than {present.version}, which is in use; `inbox versions` lists them"
+            f"there is no {which} of {path} to go back to: {in_use}; `inbox versions` lists the others"
         )
     chosen = wanted[0]
     kept = _kept(path).items()

@@ -69,17 +69,23 @@ class Labelled(Part):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Undo:
-    """Which version to go back to; `instead_of` is the sha256 of the model that you have seen."""
+class Changing:
+    """Who changes a model, and why, instead of which one."""
 
-    version: int | None = None
     instead_of: str = ""
     who: str = ""
     note: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Threshold(Undo):
+class Undo(Changing):
+    """Which version to go back to; `instead_of` is the sha256 of the model that you have seen."""
+
+    version: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Threshold(Changing):
     """A rate of false alarms, from 0 to 0.5; `instead_of` is the sha256 of the model that you have seen."""
 
     false_alarm: float

@@ -68,7 +68,10 @@ class Tally:
 
 
 class Metrics:
-    """All on the thread of the event loop; with a registry of its own, as several services can live in one process."""
+    """Written on the thread of the event loop alone, read on any; what is read are copies of what is kept.
+
+    With a registry of its own, as several services can live in one process.
+    """
 
     def __init__(self) -> None:
         self._tallies: dict[str, Tally] = {}

@@ -75,7 +75,14 @@ class Inference:
 
 
 health = APIRouter(prefix="/v2", tags=["v2"])
-models = APIRouter()  # each at two addresses, one of them with the version
+router = APIRouter(
+    prefix="/v2",
+    tags=["v2"],
+    dependencies=[Depends(check_token)],
+    responses=problems(400, 401, 404, 422, 500, 503),
+)
+MODEL, VERSION = "/models/{name}", "/models/{name}/versions/1"  # the two addresses of a model
+INFERENCE = taking(Inference, "application/octet-stream")
 
 
 @health.get("/health/live")
@@ -91,7 +98,14 @@ async def ready(service: Known) -> Response:
     return reply({"ready": not closing}, 503 if closing else 200)
 
 
-@models.get("")
+@router.get("")
+async def server() -> Response:
+    """Name, version and extensions of the server."""
+    return reply({"name": "mhpatchcore", "version": __version__, "extensions": ["binary_tensor_data"]})
+
+
+@router.get(MODEL)
+@router.get(VERSION, include_in_schema=False)
 async def metadata(name: str, service: Known) -> Response:
     """Inputs and outputs of a model."""
     window = service.models[name].detector.config.views[0].window
@@ -104,13 +118,15 @@ async def metadata(name: str, service: Known) -> Response:
     return reply(told | {"inputs": [image], "outputs": outputs})
 
 
-@models.get("/ready")
+@router.get(MODEL + "/ready")
+@router.get(VERSION + "/ready", include_in_schema=False)
 async def model_ready(name: str, service: Known) -> Response:
     """Whether a model is loaded."""
     return reply({"name": service.models[name].name, "ready": True})
 
 
-@models.post("/infer", **taking(Inference, "application/octet-stream"))
+@router.post(MODEL + "/infer", **INFERENCE)
+@router.post(VERSION + "/infer", **INFERENCE, include_in_schema=False)
 async def infer(
     name: str,
     request: Request,
@@ -252,19 +268,3 @@ def _packed(values: Array, datatype: str) -> bytes:
     if datatype != "BYTES":
         return np.ascontiguousarray(values, DTYPES[datatype]).tobytes()
     return b"".join(struct.pack("<I", len(text)) + text.encode() for text in values)
-
-
-router = APIRouter(
-    prefix="/v2",
-    tags=["v2"],
-    dependencies=[Depends(check_token)],
-    responses=problems(400, 401, 404, 422, 500, 503),
-)
-router.include_router(models, prefix="/models/{name}")
-router.include_router(models, prefix="/models/{name}/versions/1", include_in_schema=False)
-
-
-@router.get("")
-async def server() -> Response:
-    """Name, version and extensions of the server."""
-    return reply({"name": "mhpatchcore", "version": __version__, "extensions": ["binary_tensor_data"]})
